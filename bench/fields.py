@@ -9,7 +9,7 @@ import timeit
 from collections.abc import Callable
 from typing import Any
 
-from rota.api.structure import SCALAR, Node
+from rota.api.structure import SCALAR, Structure
 from rota.registry import fieldset
 from rota.registry.apply import apply
 from rota.registry.managed import after_update
@@ -19,24 +19,24 @@ API_VERSION = "rota.test/v1"
 NOW = "2024-01-01T00:00:01Z"
 
 
-def _struct(**fields: Node) -> Node:
-    return Node("struct", fields=fields)
+def _struct(**fields: Structure) -> Structure:
+    return Structure("struct", fields=fields)
 
 
-def _scalars(names: str) -> Node:
-    return Node("struct", fields=dict.fromkeys(names.split(), SCALAR))
+def _scalars(names: str) -> Structure:
+    return Structure("struct", fields=dict.fromkeys(names.split(), SCALAR))
 
 
-def _by(keys: str, item: Node) -> Node:
-    return Node("list", item=item, list_type="map", keys=tuple(keys.split()))
+def _by(keys: str, item: Structure) -> Structure:
+    return Structure("list", item=item, list_type="map", keys=tuple(keys.split()))
 
 
-_LABELS = Node("map", item=SCALAR)
-_CONTAINER = Node(
+_LABELS = Structure("map", item=SCALAR)
+_CONTAINER = Structure(
     "struct",
     fields={
         **_scalars("name image pullPolicy workingDir").fields,
-        "command": Node("list", item=SCALAR),
+        "command": Structure("list", item=SCALAR),
         "env": _by("name", _scalars("name value")),
         "ports": _by("containerPort protocol", _scalars("containerPort protocol name")),
         "resources": _struct(limits=_LABELS, requests=_LABELS),
@@ -45,7 +45,7 @@ _CONTAINER = Node(
 NODE = _struct(
     apiVersion=SCALAR,
     kind=SCALAR,
-    metadata=Node(
+    metadata=Structure(
         "struct",
         fields={
             **_scalars("name namespace uid resourceVersion generation creationTimestamp").fields,
@@ -53,11 +53,11 @@ NODE = _struct(
             "annotations": _LABELS,
         },
     ),
-    spec=Node(
+    spec=Structure(
         "struct",
         fields={
             **_scalars("replicas schedule suspend timeZone policy deadlineSeconds historyLimit").fields,
-            "selector": Node("struct", fields={"matchLabels": _LABELS}, atomic=True),
+            "selector": Structure("struct", fields={"matchLabels": _LABELS}, atomic=True),
             "strategy": _struct(type=SCALAR, rolling=_scalars("maxSurge maxUnavailable")),
             "containers": _by("name", _CONTAINER),
         },

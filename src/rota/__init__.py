@@ -35,7 +35,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """What is exported, imported when it is first used: `rota version` needs none of it."""
+    """Import an exported name when it is first used: `rota version` needs none of them."""
     import importlib
 
     if name == "sync":

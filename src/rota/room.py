@@ -1,4 +1,4 @@
-"""Space of the disk that a file owns before there is anything in it. Standard library only."""
+"""Reserved disk space of a file. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ BLOCK_BYTES = 512
 
 
 def keep_room(path: Path, size: int) -> bool:
-    """Have a file own so many bytes of the disk, whatever its length: what is written within finds space.
+    """Reserve disk space for a file, without changing its length: later writes within it find space.
 
-    Report whether it does. Where the file system cannot do that, others may take the space first.
+    Returns False if the file system cannot do that: others may take the space first.
     """
     try:
         file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)

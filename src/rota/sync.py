@@ -3,8 +3,8 @@
     with rota.sync.Client().claim("boxes") as box:
         print(box.exec("pytest -q").check().stdout)
 
-What they do runs on one event loop, in a thread that is there while a claim is held and ends with the last of them. An
-interrupt ends what is waited for, and the claim is given back before it is told.
+They run on one event loop, in a thread that exists while a claim is held and ends with the last of them. An
+interrupt cancels the current call, and the claim is released before `KeyboardInterrupt` is raised.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from rota.client.target import PathLike
 
 __all__ = [
     "Box",
+    "ClaimContext",
     "ClaimLost",
     "Client",
     "CommandFailed",
     "Entry",
     "ExecFailed",
     "Files",
-    "Holding",
     "NoneFree",
     "Result",
 ]
@@ -43,7 +43,7 @@ R = TypeVar("R")
 
 
 class _Loop:
-    """An event loop in a thread, for as long as somebody uses it."""
+    """An event loop in a thread, which exists while it has users."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class _Loop:
             self._loop.run_forever()
 
     def do(self, work: Coroutine[Any, Any, R]) -> R:
-        """What it comes to. Whoever is interrupted while they wait is told when it has ended."""
+        """Run a coroutine and return its result. `KeyboardInterrupt` cancels it, and is raised once it has ended."""
         loop = self._loop
         if loop is None:
             work.close()
@@ -89,13 +89,13 @@ class _Loop:
         def start() -> None:
             if not outcome.done():
                 tasks.append(loop.create_task(work))
-                tasks[0].add_done_callback(lambda task: _settle(task, outcome))
+                tasks[0].add_done_callback(lambda task: _resolve(task, outcome))
 
         def end() -> None:
             if tasks:
                 tasks[0].cancel()
             elif not outcome.done():
-                # The interrupt came before it was begun.
+                # The interrupt came before the start.
                 work.close()
                 outcome.set_exception(asyncio.CancelledError())
 
@@ -106,14 +106,14 @@ class _Loop:
                 loop.call_soon_threadsafe(begin)
                 wait((outcome,))
             except KeyboardInterrupt as error:
-                # What it has begun it also ends, which takes a bounded time.
+                # Cancelled work cleans up, which takes a bounded time.
                 interrupted, begin = interrupted or error, end
         if interrupted is not None:
             raise interrupted
         return outcome.result()
 
 
-def _settle(task: asyncio.Task[R], outcome: Future[R]) -> None:
+def _resolve(task: asyncio.Task[R], outcome: Future[R]) -> None:
     if task.cancelled():
         outcome.set_exception(asyncio.CancelledError())
     elif (error := task.exception()) is not None:
@@ -123,7 +123,7 @@ def _settle(task: asyncio.Task[R], outcome: Future[R]) -> None:
 
 
 class Client:
-    """Claims of the server that an async `Client` is of; without one, of the local server."""
+    """Claims on the server of an async `Client`; without one, on the local server."""
 
     def __init__(self, client: AsyncClient | None = None) -> None:
         self._client = client or AsyncClient()
@@ -138,7 +138,7 @@ class Client:
         context: str | None = None,
         namespace: str | None = None,
     ) -> Client:
-        """A client of the server in a home, or of a context of a kubeconfig; by default of the local server."""
+        """Return a client of the server in a home, or of a context of a kubeconfig; by default of the local server."""
         return cls(AsyncClient.connect(home=home, kubeconfig=kubeconfig, context=context, namespace=namespace))
 
     def claim(
@@ -154,9 +154,9 @@ class Client:
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         priority: int = 0,
-    ) -> Holding:
-        """An idle instance of a pool, alone, in a `with`. See the async `Client.claim`."""
-        holding = self._client.claim(
+    ) -> ClaimContext:
+        """Claim an idle instance of a pool exclusively, in a `with`. See the async `Client.claim`."""
+        claim = self._client.claim(
             pool,
             namespace=namespace,
             name=name,
@@ -168,25 +168,25 @@ class Client:
             annotations=annotations,
             priority=priority,
         )
-        return Holding(self._loop, holding)
+        return ClaimContext(self._loop, claim)
 
 
-class Holding:
-    """What `Client.claim` returns: an instance in a `with`, once."""
+class ClaimContext:
+    """A claim to be made: enter it once, in a `with`."""
 
-    def __init__(self, loop: _Loop, holding: AsyncHolding) -> None:
+    def __init__(self, loop: _Loop, claim: AsyncHolding) -> None:
         self._loop = loop
-        self._holding = holding
+        self._claim = claim
 
     @property
     def name(self) -> str:
-        """The claim's name; known before it is asked for."""
-        return self._holding.name
+        """Return the name of the claim, which is known before it is made."""
+        return self._claim.name
 
     def __enter__(self) -> Box:
         self._loop.enter()
         try:
-            return Box(self._loop, self._loop.do(self._holding.__aenter__()))
+            return Box(self._loop, self._loop.do(self._claim.__aenter__()))
         except BaseException:
             self._leave()
             raise
@@ -196,14 +196,14 @@ class Holding:
 
     def _leave(self) -> None:
         try:
-            if self._holding.is_held:
-                self._loop.do(self._holding.__aexit__(None, None, None))
+            if self._claim.is_held:
+                self._loop.do(self._claim.__aexit__(None, None, None))
         finally:
             self._loop.leave()
 
 
 class Box:
-    """One instance, for as long as its claim lasts."""
+    """A claimed instance, while its claim lasts."""
 
     def __init__(self, loop: _Loop, box: AsyncBox) -> None:
         self._loop = loop
@@ -216,15 +216,15 @@ class Box:
 
     @property
     def expires_at(self) -> datetime.datetime | None:
-        """When the hold ends unless it is renewed, which it is by itself."""
+        """Return when the lease ends. It is renewed automatically."""
         return self._box.expires_at
 
     def keep(self) -> None:
-        """Leave it held at the end of the block. Whoever knows its name can renew and release it."""
+        """Keep the claim at the end of the block. Clients that know its name can renew and release it."""
         self._box.keep()
 
     def check(self) -> None:
-        """Ask the server whether it is still held. Raises ClaimLost."""
+        """Check with the server that the claim is still held. Raises ClaimLost."""
         self._loop.do(self._box.check())
 
     def exec(
@@ -240,7 +240,7 @@ class Box:
         on_stderr: Callable[[bytes], None] | None = None,
         container: str = "",
     ) -> Result:
-        """Run a command, as the async `Box.exec` does. Who is told of its output is called in another thread."""
+        """Run a command, as the async `Box.exec` does. `on_stdout` and `on_stderr` are called in another thread."""
         return self._loop.do(
             self._box.exec(
                 command,
@@ -257,14 +257,14 @@ class Box:
 
 
 class Files:
-    """The files of an instance, as the async `Files` has them."""
+    """The files of an instance, like the async `Files`."""
 
     def __init__(self, loop: _Loop, files: AsyncFiles) -> None:
         self._loop = loop
         self._files = files
 
     def of(self, container: str) -> Files:
-        """The files of another container than the first."""
+        """Return the files of another container than the first."""
         return Files(self._loop, self._files.of(container))
 
     def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from rota.api.cel import CelEvalError, CelSyntaxError, compile  # noqa: A004
-from rota.api.structure import SCALAR, Node
+from rota.api.structure import SCALAR, Structure
 
-SET = Node("list", item=SCALAR, list_type="set")
-OTHER_SET = Node("list", item=SCALAR, list_type="set")
-ATOMIC = Node("list", item=SCALAR)
-PORT = Node("struct", fields={"name": SCALAR, "value": SCALAR, "tags": SET})
-KEYED = Node("list", item=PORT, list_type="map", keys=("name",))
-LIST = Node("list", item=PORT)
-MAP = Node("map", item=SCALAR)
-OBJECT = Node(
+SET = Structure("list", item=SCALAR, list_type="set")
+OTHER_SET = Structure("list", item=SCALAR, list_type="set")
+ATOMIC = Structure("list", item=SCALAR)
+PORT = Structure("struct", fields={"name": SCALAR, "value": SCALAR, "tags": SET})
+KEYED = Structure("list", item=PORT, list_type="map", keys=("name",))
+LIST = Structure("list", item=PORT)
+MAP = Structure("map", item=SCALAR)
+OBJECT = Structure(
     "struct",
     fields={"set": SET, "other": OTHER_SET, "atomic": ATOMIC, "keyed": KEYED, "list": LIST, "map": MAP, "a-b": SCALAR},
 )
@@ -95,8 +95,8 @@ def test_what_the_structure_forbids_is_refused(rule: str, message: str) -> None:
 
 
 def test_a_structure_that_contains_itself_is_followed_as_far_as_the_rule_goes() -> None:
-    fields: dict[str, Node] = {"set": SET}
-    tree = Node("struct", fields=fields)
+    fields: dict[str, Structure] = {"set": SET}
+    tree = Structure("struct", fields=fields)
     fields["child"] = tree
     rule = compile("self.child.child == oldSelf.child", tree)
     assert rule({"child": {"child": AB}}, {"child": BA}) is True

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.api import Condition
-from rota.api.conditions import with_condition, without_condition
+from rota.api.meta import with_condition, without_condition
 from rota.api.model import MESSAGE_LENGTH_MAX
 
 THEN, NOW = 1_600_000_000.0, 1_700_000_000.75

@@ -12,11 +12,12 @@ import pytest
 
 from rota.api import ConfigMap, Kind, Namespace, WorkerPool
 from rota.api.sizes import VALUES_MAX
-from rota.api.structure import Node
+from rota.api.structure import Structure
 from rota.client import LocalBackend, Operation
 from rota.registry import Answer, ApiError, Registry, WriteOptions, pacing
 from rota.registry import registry as registry_module
-from rota.registry.deciding import Decider, Decision
+from rota.registry.decider import Decider
+from rota.registry.decisions import Decision
 from rota.registry.patches import COPY_VALUES_MAX, JSONPatchError, json_patch
 from rota.registry.strategic import strategic_merge
 from rota.server.media import decoded
@@ -55,7 +56,7 @@ def test_to_have_a_patch_copy_its_own_copies(into: str, end: list[dict[str, Any]
     json_patch({}, [*doubled(8, into), *end], max_ops=100)
 
 
-SET_NODE = Node("struct", fields={"zones": Node("list", list_type="set", item=Node("scalar"))})
+SET_NODE = Structure("struct", fields={"zones": Structure("list", list_type="set", item=Structure("scalar"))})
 
 
 @pytest.mark.parametrize(

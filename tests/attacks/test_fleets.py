@@ -26,8 +26,8 @@ from rota.control.cells.receiving import BESIDE_TEMPLATE_BYTES_MAX
 from rota.control.cells.reports import EVENTS_BURST
 from rota.control.instances.reasons import HUB_QUOTA_GATE
 from rota.registry import ApiError
+from rota.testing.connections import SimulatedHub
 from rota.testing.fleet import Fleet, Site
-from rota.testing.lines import SimulatedHub
 
 CELL = "lhr-1"
 LONG_SECONDS = 60

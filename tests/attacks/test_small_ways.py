@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rota.api import Claim
-from rota.api.sharing import LABEL_NAME_MAX
+from rota.api.conflicts import LABEL_NAME_MAX
 from rota.control.instances.names import derived
 from rota.registry import Registry, WriteOptions
 from rota.server.claims import MAKER

@@ -19,7 +19,7 @@ from rota.runtime.keeper import protocol
 from rota.runtime.keeper.kernel import descendants_of
 from rota.server.home import Home
 from rota.server.stopping import STOP_SECONDS_MAX
-from rota.store.file import Hold
+from rota.store.file import FileLock
 from tests.runtime.homes import groups_of
 from tests.server.live import ROTA, Live
 
@@ -181,7 +181,7 @@ def test_a_keeper_that_hangs_is_killed(place: Place) -> None:
 
 def test_who_holds_the_store_but_is_no_server_is_left_alone(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    holding = Hold(home.store)
+    holding = FileLock(home.store)
     try:
         assert _stop(tmp_path) == f"nothing runs in {tmp_path}\n"
     finally:

@@ -9,8 +9,8 @@ from typing import Any
 from rota.api import Kind, Object, Secret, Task, Workspace
 from rota.client import Key, Update
 from rota.engine import DONE, Context, Objects, Outcome
-from rota.engine.healing import JITTER, SLOWEST_SECONDS, TIERS, relook_seconds
 from rota.engine.objects import Listener
+from rota.engine.pacing import JITTER, SLOWEST_SECONDS, TIERS, relook_seconds
 from tests.engine_loop.loops import SLACK_SECONDS, Noting, World, says_ready
 
 LONG_SECONDS = 2 * SLOWEST_SECONDS * (1 + JITTER)

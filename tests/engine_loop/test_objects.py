@@ -12,7 +12,7 @@ import pytest
 from rota.api import Kind, Location, Object, Secret, Workspace
 from rota.client import Client, Key, Update
 from rota.engine import CachedObjects, Objects, StoreObjects
-from rota.engine.objects import TOLD_AT_ONCE, get
+from rota.engine.objects import REPORTED_AT_ONCE, get
 from rota.registry import ApiError
 from tests.engine_loop.loops import World, world_in
 
@@ -156,7 +156,7 @@ async def test_a_cache_that_cannot_begin_says_why_and_closes_those_that_have() -
 
 async def test_news_that_comes_while_everything_is_told_is_told_once_and_in_order(world: World, seen: Objects) -> None:
     """What is told of an object goes on from what was told before, and ends with what is there; others have turns."""
-    count = 3 * TOLD_AT_ONCE
+    count = 3 * REPORTED_AT_ONCE
     for i in range(count):
         await world.workspace(f"w{i:04}")
     await world.until(lambda: len(seen.list(Workspace.api)) == count)

@@ -27,7 +27,7 @@ from rota.engine import (
     VirtualClock,
 )
 from rota.engine import why as bounds
-from rota.engine.advice import Matter, advice
+from rota.engine.advice import Finding, advice
 from rota.engine.why import Acting, Step, Why, explain
 from rota.registry import Registry
 from rota.store import MemoryStore
@@ -301,7 +301,7 @@ async def test_a_circle_is_told_with_its_path_and_how_to_break_it() -> None:
         await make_circle(w)
         why = w.why("Task", "a")
         assert why.step.verdict == "Cycle" and why.root == why.step
-        assert why.step.causes[0].causes[0].seen_above and why.step.causes[0].causes[0].name == "Task/a"
+        assert why.step.causes[0].causes[0].explained_above and why.step.causes[0].causes[0].name == "Task/a"
         assert why.advice == (
             "break the circle Task/a → Task/b → Task/a: make Task/a anew without spec.dependsOn[0] "
             "(`rota delete task/a`, then `rota apply -f FILE`)"
@@ -590,7 +590,7 @@ async def test_what_is_absent_and_may_not_be_read_is_told_to_be_absent() -> None
 
 
 def test_what_has_to_be_corrected_is_not_to_be_waited_for() -> None:
-    matter = Matter(Function.api.key("default", "f"), "Settled", "no module named a", "ImportFailed")
+    matter = Finding(Function.api.key("default", "f"), "Settled", "no module named a", "ImportFailed")
     assert advice(matter) == (
         "see why the code of Function/f cannot be loaded (`rota logs function/f`), correct it, and deploy it again"
     )

@@ -24,8 +24,8 @@ from rota.control.holds.handover import creation
 from rota.engine.clock import RealClock
 from rota.engine.objects import StoreObjects
 from rota.registry import Operation, Registry, WriteOptions
-from rota.registry.casting import Mould
 from rota.registry.errors import ApiError
+from rota.registry.moulds import Mould
 from rota.store import MemoryStore
 from rota.testing.archive import MemoryArchive
 

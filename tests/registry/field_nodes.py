@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota.api.structure import ANY, ATOMIC_ANY, SCALAR, Node
+from rota.api.structure import ANY, ATOMIC_ANY, SCALAR, Structure
 
 API_VERSION = "rota.test/v1"
 
 
-def struct(**fields: Node) -> Node:
-    return Node("struct", fields=fields)
+def struct(**fields: Structure) -> Structure:
+    return Structure("struct", fields=fields)
 
 
-def map_of(item: Node) -> Node:
-    return Node("map", item=item)
+def map_of(item: Structure) -> Structure:
+    return Structure("map", item=item)
 
 
-PORTS = Node(
+PORTS = Structure(
     "list",
     item=struct(port=SCALAR, protocol=SCALAR, name=SCALAR),
     list_type="map",
     keys=("port", "protocol"),
     key_defaults={"protocol": "TCP"},
 )
-ENV = Node("list", item=struct(name=SCALAR, value=SCALAR), list_type="map", keys=("name",))
-CONTAINERS = Node(
+ENV = Structure("list", item=struct(name=SCALAR, value=SCALAR), list_type="map", keys=("name",))
+CONTAINERS = Structure(
     "list",
-    item=struct(name=SCALAR, image=SCALAR, args=Node("list", item=SCALAR), env=ENV, ports=PORTS),
+    item=struct(name=SCALAR, image=SCALAR, args=Structure("list", item=SCALAR), env=ENV, ports=PORTS),
     list_type="map",
     keys=("name",),
 )
@@ -40,17 +40,17 @@ META = struct(
     creationTimestamp=SCALAR,
     labels=map_of(SCALAR),
     annotations=map_of(SCALAR),
-    finalizers=Node("list", item=SCALAR, list_type="set"),
-    managedFields=Node("list", item=ATOMIC_ANY),
+    finalizers=Structure("list", item=SCALAR, list_type="set"),
+    managedFields=Structure("list", item=ATOMIC_ANY),
 )
 SPEC = struct(
     replicas=SCALAR,
     image=SCALAR,
     strategy=struct(type=SCALAR, rolling=struct(surge=SCALAR)),
-    selector=Node("struct", fields={"app": SCALAR, "tier": SCALAR}, atomic=True),
-    limits=Node("map", item=SCALAR, atomic=True),
-    args=Node("list", item=SCALAR),
-    zones=Node("list", item=SCALAR, list_type="set"),
+    selector=Structure("struct", fields={"app": SCALAR, "tier": SCALAR}, atomic=True),
+    limits=Structure("map", item=SCALAR, atomic=True),
+    args=Structure("list", item=SCALAR),
+    zones=Structure("list", item=SCALAR, list_type="set"),
     containers=CONTAINERS,
     queues=map_of(struct(depth=SCALAR, owner=SCALAR)),
     free=ANY,
@@ -58,7 +58,7 @@ SPEC = struct(
 )
 STATUS = struct(
     phase=SCALAR,
-    conditions=Node("list", item=struct(type=SCALAR, status=SCALAR), list_type="map", keys=("type",)),
+    conditions=Structure("list", item=struct(type=SCALAR, status=SCALAR), list_type="map", keys=("type",)),
 )
 WIDGET = struct(apiVersion=SCALAR, kind=SCALAR, metadata=META, spec=SPEC, status=STATUS)
 

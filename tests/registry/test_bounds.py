@@ -11,7 +11,7 @@ import pytest
 from rota import ApiError, Client
 from rota.api import ConfigMap, Namespace, Schedule, Secret, Task
 from rota.registry import DeleteOptions, ListOptions, Registry, WriteOptions
-from rota.registry.deciding import OBJECT_BYTES_MAX
+from rota.registry.admission import OBJECT_BYTES_MAX
 from rota.store import MemoryStore
 from tests.examples import examples
 

@@ -13,7 +13,7 @@ from rota.api import ConfigMap, Namespace
 from rota.client import Operation
 from rota.registry import DeleteOptions, Registry
 from rota.store import MemoryStore, SqliteStore
-from rota.store.core import Group
+from rota.store.delivery import Group
 
 Object = dict[str, Any]
 
@@ -198,4 +198,18 @@ async def test_a_batch_with_a_part_that_changes_nothing_never_loses_a_race() -> 
     store.release()
     await asyncio.gather(making, making_other, batch, other)
     assert set((await client.get(ConfigMap, "b")).data) == {"a", "batch", "other"}
+    await registry.stop()
+
+
+async def test_objects_are_answered_and_listed_as_the_bytes_that_are_stored() -> None:
+    store = MemoryStore()
+    registry = Registry(store)
+    await registry.start()
+    answer = await registry.create(ConfigMap.api, "default", configmap("a"))
+    stored = store.get(ConfigMap.api.key("default", "a"))
+    assert stored is not None
+    listing = await registry.list(ConfigMap.api, "default")
+    assert answer.value is stored.value
+    assert registry.get(ConfigMap.api, "default", "a").value is stored.value
+    assert listing.items[0] is stored.value
     await registry.stop()

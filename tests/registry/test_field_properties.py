@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota.api.structure import ANY, Node
+from rota.api.structure import ANY, Structure
 from rota.registry import fieldset, managed
 from rota.registry.apply import ApplyConflict, apply
 from rota.registry.elements import of_item
@@ -30,7 +30,7 @@ free = st.recursive(
 )
 
 
-def values(node: Node) -> st.SearchStrategy[Any]:
+def values(node: Structure) -> st.SearchStrategy[Any]:
     """Valid values of a node."""
     match node.kind:
         case "scalar":
@@ -91,7 +91,7 @@ def test_every_set_is_in_normal_form(fields: fieldset.FieldSet) -> None:
     assert len(fieldset.paths(fields)) == len(members(fields))
 
 
-def unordered(value: Any, node: Node) -> Any:
+def unordered(value: Any, node: Structure) -> Any:
     """The value with the order of its sets and list maps taken out."""
     if node.kind == "list" and node.list_type != "atomic" and isinstance(value, list):
         return {of_item(item, node): unordered(item, node.item or ANY) for item in value} or []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rota.api.structure import ANY, ATOMIC_ANY, SCALAR, Node
+from rota.api.structure import ANY, ATOMIC_ANY, SCALAR, Structure
 from rota.registry import fieldset
 from tests.registry.field_nodes import CONTAINERS, META, PORTS, SPEC, WIDGET, config, map_of, struct
 
@@ -65,7 +65,7 @@ from tests.registry.field_nodes import CONTAINERS, META, PORTS, SPEC, WIDGET, co
         pytest.param({"sealed": {"a": {"b": 1}}}, SPEC, {"f:sealed": {}}, id="atomic free-form is a leaf"),
     ],
 )
-def test_the_set_of_a_value(value: Any, node: Node, fields: fieldset.FieldSet) -> None:
+def test_the_set_of_a_value(value: Any, node: Structure, fields: fieldset.FieldSet) -> None:
     assert fieldset.of(value, node) == fields
 
 
@@ -81,7 +81,7 @@ def test_the_set_of_a_value(value: Any, node: Node, fields: fieldset.FieldSet) -
     ],
 )
 def test_items_are_spelled_as_kubernetes_spells_them(item: Any, element: str) -> None:
-    node = Node("list", item=SCALAR, list_type="set")
+    node = Structure("list", item=SCALAR, list_type="set")
     assert fieldset.of([item], node) == {element: {}}
 
 

@@ -221,9 +221,3 @@ def test_what_a_client_sends_as_managed_fields(sent: Any, kept: list[Entry]) -> 
 
 def test_a_subresource_takes_no_managed_fields() -> None:
     assert managed.requested([VALID], LIVE, subresource="status") is LIVE
-
-
-def test_lists_that_differ_in_time_only_are_recognised() -> None:
-    assert managed.differ_in_time_only([VALID], [VALID | {"time": T2}])
-    assert not managed.differ_in_time_only([VALID], [VALID | {"manager": "x"}])
-    assert not managed.differ_in_time_only([VALID], [])

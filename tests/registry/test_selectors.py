@@ -10,7 +10,7 @@ import pytest
 
 from rota import ApiError
 from rota.api import Task
-from rota.registry.selectors import Look, Selection, parse_fields, parse_labels
+from rota.registry.selectors import LazyObject, Selection, parse_fields, parse_labels
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_field_selectors_that_make_no_sense_are_refused(selector: str) -> None:
 def test_field_selectors_compare_texts() -> None:
     selection = Selection(Task.api, "", "status.phase!=Failed,,metadata.name=a")
     value = b'{"metadata":{"name":"a"},"status":{"phase":"Running"}}'
-    assert selection.matches("tasks.rota.dev/default/a", Look(value))
-    assert not selection.matches("tasks.rota.dev/default/b", Look(value))
-    failed = Look(b'{"metadata":{"name":"a"},"status":{"phase":"Failed"}}')
+    assert selection.matches("tasks.rota.dev/default/a", LazyObject(value))
+    assert not selection.matches("tasks.rota.dev/default/b", LazyObject(value))
+    failed = LazyObject(b'{"metadata":{"name":"a"},"status":{"phase":"Failed"}}')
     assert not selection.matches("tasks.rota.dev/default/a", failed)
 
 

@@ -13,7 +13,7 @@ from rota.api import ConfigMap, Namespace, Task
 from rota.client import Client, LocalBackend
 from rota.client.backend import Written
 from rota.registry import Answer, ApiError, DeleteOptions, Operation, Registry, WriteOptions, pacing
-from rota.registry.amending import Amendment
+from rota.registry.amendment import Amendment
 from rota.store import Event, MemoryStore, StoreStopped
 from tests.registry.test_durability import HeldStore, held_registry, turns
 

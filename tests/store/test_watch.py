@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rota.store import Event, FutureRevision, Gone, Store, WatchClosed, Write, watch
-from rota.store.core import TOLD_AT_ONCE_MAX
+from rota.store.delivery import DELIVERED_AT_ONCE_MAX
 from tests.store.acts import create, delete, fill, put, read, settle, told, value
 from tests.store.conftest import OpenStore
 
@@ -221,7 +221,7 @@ async def test_a_closed_store_ends_its_watches_after_what_they_have_not_seen(sto
 
 
 async def test_a_waiting_watch_has_a_large_commit_before_listeners_and_its_writer(store: Store) -> None:
-    count = 3 * TOLD_AT_ONCE_MAX + 1
+    count = 3 * DELIVERED_AT_ONCE_MAX + 1
     order: list[str] = []
     heard: list[int] = []
 
@@ -243,7 +243,7 @@ async def test_a_waiting_watch_has_a_large_commit_before_listeners_and_its_write
 
 
 async def test_whoever_listens_from_now_on_is_told_of_nothing_that_can_be_read(store: Store) -> None:
-    count = 2 * TOLD_AT_ONCE_MAX
+    count = 2 * DELIVERED_AT_ONCE_MAX
     first: list[int] = []
     late: list[int] = []
     counted: list[int] = []
@@ -265,7 +265,7 @@ async def test_whoever_listens_from_now_on_is_told_of_nothing_that_can_be_read(s
 
 
 async def test_what_listeners_were_not_told_is_not_said_to_be_durable(store: Store) -> None:
-    count = 2 * TOLD_AT_ONCE_MAX
+    count = 2 * DELIVERED_AT_ONCE_MAX
     told_revisions: list[int] = []
 
     async def ask() -> None:
@@ -282,7 +282,7 @@ async def test_what_listeners_were_not_told_is_not_said_to_be_durable(store: Sto
 
 
 async def test_listeners_are_told_of_all_that_is_published_when_a_store_is_closed(store: Store) -> None:
-    count = 3 * TOLD_AT_ONCE_MAX
+    count = 3 * DELIVERED_AT_ONCE_MAX
     heard: list[int] = []
     store.subscribe(lambda events: heard.extend(event.rev for event in events))
     waiting = asyncio.create_task(store.watch("tasks/", 0).next())

@@ -1,10 +1,13 @@
-"""The kinds: what can be declared, in types.
+"""The kinds of the API, as types.
 
-Promises: every kind is a typed, documented and bounded structure; its static defaults, cross-field rules, checks,
-references, readiness and table columns are declared once, beside the type; schemas for clients and for real Kubernetes
-API servers are derived from that, never written by hand.
+- *Declared once.* Static defaults, bounds, cross-field rules, checks, references, readiness and table columns of a kind
+  are declared beside its type. Schemas, CustomResourceDefinitions, OpenAPI and the reference are derived from that.
+- *Documented and bounded.* Every field has a description, and every string, list and map a bound.
+- *One verdict.* The quick check, which is generated code, never accepts an object that the thorough walk refuses.
+- *The same on a cluster.* Rules are CEL, with the meaning that they have in a kube-apiserver.
+- *Pure.* Nothing here reads a clock, a socket, or a file other than the machine's time zones.
 
-Never: reads a clock, a socket, or a file other than the machine's time zones; knows of stores, verbs or controllers.
+Never: knows of stores, verbs or controllers.
 """
 
 from rota.api.cell import Cell, InstanceType, Location, Quota, QuotaClaim

@@ -1,18 +1,18 @@
-"""Location, Cell and InstanceType: the cluster's cities, their sites and the sizes they offer.
+"""Location, Cell and InstanceType: cities, their sites, and the sizes of instances they offer.
 
-Quota and QuotaClaim: who may use how much.
+Quota and QuotaClaim: the budgets of namespaces.
 """
 
 from typing import Annotated, Literal
 
 from msgspec import field
 
+from rota.api.field_rules import more_than_nothing
 from rota.api.instance import IDENTITY
 from rota.api.kind import Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import CityCode, Model, Name, Quantity, Text, Time, Total, doc, immutable
 from rota.api.parts import Amounts
-from rota.api.texts import more_than_nothing
 
 
 class LocationSpec(Model):
@@ -20,10 +20,10 @@ class LocationSpec(Model):
 
     city_code: Annotated[
         CityCode,
-        doc("The short name of the city. Name the Location after it."),
+        doc("Short name of the city, such as ber. The Location should have the same name."),
     ]
-    display_name: Annotated[Text | None, doc("The city's name, for people.")] = None
-    region: Annotated[Text | None, doc("The part of the world it is in.")] = None
+    display_name: Annotated[Text | None, doc("Display name of the city.")] = None
+    region: Annotated[Text | None, doc("Part of the world the city is in.")] = None
     latitude: Annotated[float | None, doc("Degrees north.", ge=-90, le=90)] = None
     longitude: Annotated[float | None, doc("Degrees east.", ge=-180, le=180)] = None
 
@@ -35,48 +35,52 @@ class LocationSpec(Model):
     columns=(Column("City", ".spec.cityCode"), Column("Name", ".spec.displayName"), Column("Region", ".spec.region")),
 )
 class Location(Object):
-    """A city."""
+    """A city that cells can be in."""
 
-    spec: Annotated[LocationSpec, doc("Which city, and where.")]
-    status: Annotated[ObjectStatus | None, doc("What was observed of it.")] = None
+    spec: Annotated[LocationSpec, doc("The city's code, name and position.")]
+    status: Annotated[ObjectStatus | None, doc("Most recently observed status of the city.")] = None
 
 
 class Capacity(Amounts):
-    """How much there is, or is used."""
+    """Amounts of a site: instances, virtual CPUs and memory."""
 
-    instances: Annotated[int | None, doc("Instances.", ge=0)] = None
+    instances: Annotated[int | None, doc("Number of instances.", ge=0)] = None
 
 
 class Used(Model):
-    """How much is used: sums, of which each is read back as it was written."""
+    """Sums of what instances request. Each is read back as it was written."""
 
-    instances: Annotated[int | None, doc("Instances.", ge=0)] = None
-    cpu: Annotated[Total | None, doc("Virtual CPUs: 2, 1500m.")] = None
-    memory: Annotated[Total | None, doc("Bytes of memory.")] = None
-    storage: Annotated[Total | None, doc("Bytes of storage.")] = None
+    instances: Annotated[int | None, doc("Number of instances.", ge=0)] = None
+    cpu: Annotated[Total | None, doc("Sum of virtual CPUs, such as 2 or 1500m.")] = None
+    memory: Annotated[Total | None, doc("Sum of memory in bytes.")] = None
+    storage: Annotated[Total | None, doc("Sum of storage in bytes.")] = None
 
 
 class CellSpec(Model):
-    """One site's control plane."""
+    """Desired state of a cell."""
 
-    city_code: Annotated[CityCode, doc("The city it is in.")]
-    weight: Annotated[int, doc("Its share among the cells of its city.", ge=0, le=1000)] = 100
-    cordoned: Annotated[bool, doc("Place nothing new here.")] = False
-    drain: Annotated[bool, doc("Move what is here to other cells of its city, where they have room.")] = False
-    capacity: Annotated[Capacity | None, doc("How much it holds. Omitted: no bound.")] = None
+    city_code: Annotated[CityCode, doc("Code of the city the cell is in.")]
+    weight: Annotated[
+        int, doc("Share of new instances, relative to the other cells of the city. 0: none.", ge=0, le=1000)
+    ] = 100
+    cordoned: Annotated[bool, doc("If true, no new instances are placed in the cell.")] = False
+    drain: Annotated[
+        bool, doc("If true, instances of the cell are moved to other cells of its city that have room.")
+    ] = False
+    capacity: Annotated[Capacity | None, doc("Capacity for instances. Omitted: unbounded.")] = None
 
 
 class CellStatus(ObjectStatus):
-    """What the cell last said of itself."""
+    """Last report of the cell."""
 
-    last_heartbeat_time: Annotated[Time | None, doc("When it was last heard of.")] = None
-    version: Annotated[Text | None, doc("The Rota it runs.")] = None
-    allocated: Annotated[Used | None, doc("How much is in use.")] = None
-    instances: Annotated[int, doc("Instances it runs.", ge=0)] = 0
+    last_heartbeat_time: Annotated[Time | None, doc("Time of the cell's last report.")] = None
+    version: Annotated[Text | None, doc("Version of Rota that the cell runs.")] = None
+    allocated: Annotated[Used | None, doc("Sum of what the cell's instances request.")] = None
+    instances: Annotated[int, doc("Number of instances the cell runs.", ge=0)] = 0
     identity: Annotated[
         str | None,
         doc(
-            "A digest of the identity of the home that joined under this name.",
+            "Digest of the identity of the home that joined under this name.",
             min_length=1,
             max_length=64,
             pattern=IDENTITY,
@@ -84,11 +88,13 @@ class CellStatus(ObjectStatus):
     ] = None
     hub_id: Annotated[
         str | None,
-        doc("In the cell itself: the hub that it belongs to.", min_length=1, max_length=64, pattern=IDENTITY),
+        doc(
+            "ID of the hub the cell belongs to. Set in the cell itself.", min_length=1, max_length=64, pattern=IDENTITY
+        ),
     ] = field(default=None, name="hubID")
     orphans: Annotated[
         list[Text],
-        doc("Deployments that run there and that this hub does not know any more: namespace/name.", max_length=200),
+        doc("Deployments that run in the cell and are unknown to this hub, as namespace/name.", max_length=200),
     ] = []
 
 
@@ -104,22 +110,24 @@ class CellStatus(ObjectStatus):
     ),
 )
 class Cell(Object):
-    """One site's control plane, with its city, capacity and heartbeat."""
+    """The control plane of one site, with its city, capacity and heartbeat."""
 
-    spec: Annotated[CellSpec, doc("Where it is, and how much it holds.")]
-    status: Annotated[CellStatus | None, doc("What it last said of itself.")] = None
+    spec: Annotated[CellSpec, doc("Desired state of the cell.")]
+    status: Annotated[CellStatus | None, doc("Last report of the cell.")] = None
 
     def readiness(self) -> Readiness:
         return by_condition(self.metadata, self.status)
 
 
 class InstanceTypeSpec(Model):
-    """A named size."""
+    """Size that the type stands for."""
 
     rules = more_than_nothing("cpu", "memory")
-    cpu: Annotated[Quantity, doc("Virtual CPUs.")]
-    memory: Annotated[Quantity, doc("Memory.")]
-    state: Annotated[Literal["Active", "Deprecated", "Disabled"], doc("Whether it may be used.")] = "Active"
+    cpu: Annotated[Quantity, doc("Virtual CPUs of an instance, such as 2 or 500m.")]
+    memory: Annotated[Quantity, doc("Memory of an instance, such as 512Mi.")]
+    state: Annotated[
+        Literal["Active", "Deprecated", "Disabled"], doc("Lifecycle of the type. Instances cannot use a Disabled type.")
+    ] = "Active"
 
 
 @kind(
@@ -131,8 +139,8 @@ class InstanceTypeSpec(Model):
 class InstanceType(Object):
     """A named size: vCPU and memory."""
 
-    spec: Annotated[InstanceTypeSpec, doc("How large it is.")]
-    status: Annotated[ObjectStatus | None, doc("What was observed of it.")] = None
+    spec: Annotated[InstanceTypeSpec, doc("Size that the type stands for.")]
+    status: Annotated[ObjectStatus | None, doc("Most recently observed status of the type.")] = None
 
     def readiness(self) -> Readiness:
         if self.spec.state == "Disabled":
@@ -141,60 +149,69 @@ class InstanceType(Object):
 
 
 class Budget(Capacity):
-    """How much of everything that a quota counts."""
+    """Limits of a namespace. Omitted amounts are unbounded."""
 
-    storage: Annotated[Quantity | None, doc("Storage of instances: 10Gi.")] = None
+    storage: Annotated[Quantity | None, doc("Limit on the sum of the storage of instances, such as 10Gi.")] = None
 
 
 class QuotaSpec(Model):
-    """A namespace's budget."""
+    """Budget of a namespace."""
 
-    hard: Annotated[Budget, doc("How much may be used at most. What is omitted has no bound.")]
+    hard: Annotated[Budget, doc("Limits on what the namespace's instances request. Omitted amounts are unbounded.")]
 
 
-OwnerKind = Annotated[Text, doc("Its kind: WorkloadDeployment, WorkerPool, Function, Task or Instance.")]
-Hash = Annotated[str, doc("Tells sizes apart.", min_length=1, max_length=64, pattern=IDENTITY)]
-Requests = Annotated[Used | None, doc("How much each of them takes.")]
+OwnerKind = Annotated[Text, doc("Kind of the owner: WorkloadDeployment, WorkerPool, Function, Task or Instance.")]
+Hash = Annotated[str, doc("Hash of what one instance requests.", min_length=1, max_length=64, pattern=IDENTITY)]
+Requests = Annotated[Used | None, doc("Amounts that each of the instances requests.")]
 
 
 class QuotaHolder(Model):
-    """Instances of one owner and size that are granted."""
+    """Granted instances of one owner and size."""
 
     kind: OwnerKind
-    name: Annotated[Name, doc("Its name.")]
-    uid: Annotated[str, doc("Its uid.", min_length=1, max_length=64, pattern=IDENTITY)]
+    name: Annotated[Name, doc("Name of the owner.")]
+    uid: Annotated[str, doc("UID of the owner.", min_length=1, max_length=64, pattern=IDENTITY)]
     hash: Hash
-    count: Annotated[int, doc("How many instances.", ge=0)]
+    count: Annotated[int, doc("Number of granted instances.", ge=0)]
     requests: Requests = None
 
 
 class QuotaWaiting(Model):
-    """Instances of one owner and size that the budget has no room for."""
+    """Instances of one owner and size that exceed the budget."""
 
     kind: OwnerKind
-    name: Annotated[Name, doc("Its name.")]
-    uid: Annotated[str, doc("Its uid.", min_length=1, max_length=64, pattern=IDENTITY)]
+    name: Annotated[Name, doc("Name of the owner.")]
+    uid: Annotated[str, doc("UID of the owner.", min_length=1, max_length=64, pattern=IDENTITY)]
     hash: Hash
-    count: Annotated[int, doc("How many instances.", ge=0)]
-    message: Annotated[Text | None, doc("What is short, and who holds it.")] = None
+    count: Annotated[int, doc("Number of waiting instances.", ge=0)]
+    message: Annotated[
+        Text | None, doc("Human-readable message: the amount that is short, and its largest holders.")
+    ] = None
 
 
 HOLDERS_MAX = 1024
-"""Entries of a ledger: it is part of one object."""
+"""Bound on `status.holders`: the ledger is part of one object."""
 WAITING_MAX = 64
-"""Of those who wait, the first so many are told one by one."""
+"""Bound on `status.waiting`. `waitingInstances` counts those beyond it too."""
 
 
 class QuotaStatus(ObjectStatus):
-    """How much of the budget is used."""
+    """Use of the budget."""
 
-    used: Annotated[Used | None, doc("How much is granted.")] = None
-    sequence: Annotated[int, doc("Counts changes of what is granted.", ge=0)] = 0
-    holders: Annotated[list[QuotaHolder], doc("Who holds how much.", max_length=HOLDERS_MAX, keys=("uid", "hash"))] = []
-    waiting: Annotated[
-        list[QuotaWaiting], doc("Who waits, the first of them first.", max_length=WAITING_MAX, keys=("uid", "hash"))
+    used: Annotated[Used | None, doc("Sum of what granted instances request.")] = None
+    sequence: Annotated[int, doc("Number of changes of what is granted.", ge=0)] = 0
+    holders: Annotated[
+        list[QuotaHolder], doc("Granted instances by owner and size.", max_length=HOLDERS_MAX, keys=("uid", "hash"))
     ] = []
-    waiting_instances: Annotated[int, doc("Instances that wait, of everybody.", ge=0)] = 0
+    waiting: Annotated[
+        list[QuotaWaiting],
+        doc(
+            "Waiting instances by owner and size, in the order of the queue.",
+            max_length=WAITING_MAX,
+            keys=("uid", "hash"),
+        ),
+    ] = []
+    waiting_instances: Annotated[int, doc("Number of waiting instances of all owners.", ge=0)] = 0
 
 
 @kind(
@@ -211,51 +228,55 @@ class QuotaStatus(ObjectStatus):
 class Quota(Object):
     """A namespace's budget, named default: instances, vCPU, memory, storage. Without one, nothing is limited."""
 
-    spec: Annotated[QuotaSpec, doc("The budget.")]
-    status: Annotated[QuotaStatus | None, doc("How much of it is used.")] = None
+    spec: Annotated[QuotaSpec, doc("Budget of the namespace.")]
+    status: Annotated[QuotaStatus | None, doc("Use of the budget.")] = None
 
     def readiness(self) -> Readiness:
         return by_condition(self.metadata, self.status, "Enforced")
 
 
 class QuotaOwner(Model):
-    """Whose instances they are."""
+    """Owner of the instances."""
 
-    kind: Annotated[Literal["WorkloadDeployment", "WorkerPool", "Function", "Task"], doc("Its kind.")]
-    name: Annotated[Name, doc("Its name.")]
-    uid: Annotated[str, doc("Its uid.", min_length=1, max_length=64, pattern=IDENTITY)]
+    kind: Annotated[Literal["WorkloadDeployment", "WorkerPool", "Function", "Task"], doc("Kind of the owner.")]
+    name: Annotated[Name, doc("Name of the owner.")]
+    uid: Annotated[str, doc("UID of the owner.", min_length=1, max_length=64, pattern=IDENTITY)]
 
 
 class QuotaSlots(Model):
-    """Instances of one size."""
+    """Requested instances of one size."""
 
     hash: Hash
-    count: Annotated[int, doc("How many instances.", ge=0, le=1_000_000)]
+    count: Annotated[int, doc("Number of requested instances.", ge=0, le=1_000_000)]
     requests: Requests = None
 
 
 class QuotaGrant(Model):
-    """Instances of one size that are granted."""
+    """Granted instances of one size."""
 
     hash: Hash
-    count: Annotated[int, doc("How many instances.", ge=0)]
+    count: Annotated[int, doc("Number of granted instances.", ge=0)]
 
 
 SIZES_MAX = 16
 
 
 class QuotaClaimSpec(Model):
-    """What an owner of instances asks of the budget."""
+    """Instances that an owner requests from the budget."""
 
     rules = immutable("owner")
-    owner: Annotated[QuotaOwner, doc("Whose instances they are; immutable.")]
-    slots: Annotated[list[QuotaSlots], doc("How many of each size.", max_length=SIZES_MAX, keys=("hash",))] = []
+    owner: Annotated[QuotaOwner, doc("Owner of the instances. Immutable.")]
+    slots: Annotated[
+        list[QuotaSlots], doc("Requested number of instances by size.", max_length=SIZES_MAX, keys=("hash",))
+    ] = []
 
 
 class QuotaClaimStatus(ObjectStatus):
-    """What of it is granted."""
+    """Granted part of the request."""
 
-    granted: Annotated[list[QuotaGrant], doc("How many of each size.", max_length=SIZES_MAX, keys=("hash",))] = []
+    granted: Annotated[
+        list[QuotaGrant], doc("Granted number of instances by size.", max_length=SIZES_MAX, keys=("hash",))
+    ] = []
 
 
 @kind(
@@ -270,10 +291,10 @@ class QuotaClaimStatus(ObjectStatus):
     ),
 )
 class QuotaClaim(Object):
-    """What an owner of instances asks of the quota, granted or not. Made by Rota."""
+    """A request of an owner of instances for a part of the quota. Made by Rota."""
 
-    spec: Annotated[QuotaClaimSpec, doc("What is asked for.")]
-    status: Annotated[QuotaClaimStatus | None, doc("What of it is granted.")] = None
+    spec: Annotated[QuotaClaimSpec, doc("Requested instances.")]
+    status: Annotated[QuotaClaimStatus | None, doc("Granted instances.")] = None
 
     def readiness(self) -> Readiness:
         return by_condition(self.metadata, self.status, "Granted")

@@ -14,154 +14,158 @@ from rota.api.model import JSONObject, Model, Time, doc
 
 
 class StateRunning(Model):
-    """A container that runs."""
+    """State of a running container."""
 
-    started_at: Annotated[Time | None, doc("When it was started.")] = None
+    started_at: Annotated[Time | None, doc("Time at which the container was started.")] = None
 
 
 class StateWaiting(Model):
-    """A container that does not run yet."""
+    """State of a container that is not running yet."""
 
-    reason: Annotated[str, doc("Why, as one word: ImagePullBackOff, CrashLoopBackOff.")] = ""
-    message: Annotated[str, doc("Why, as a sentence.")] = ""
+    reason: Annotated[str, doc("Machine-readable reason, such as ImagePullBackOff or CrashLoopBackOff.")] = ""
+    message: Annotated[str, doc("Human-readable message.")] = ""
 
 
 class StateTerminated(Model):
-    """A container that has ended."""
+    """State of a terminated container."""
 
-    exit_code: Annotated[int, doc("Its exit code.")] = 0
-    signal: Annotated[int, doc("The signal that ended it, if one did.")] = 0
-    reason: Annotated[str, doc("Why, as one word: Completed, Error, OOMKilled.")] = ""
-    message: Annotated[str, doc("Why, as a sentence.")] = ""
-    started_at: Annotated[Time | None, doc("When it was started.")] = None
-    finished_at: Annotated[Time | None, doc("When it ended.")] = None
+    exit_code: Annotated[int, doc("Exit status of the container.")] = 0
+    signal: Annotated[int, doc("Signal that terminated the container, if one did.")] = 0
+    reason: Annotated[str, doc("Machine-readable reason, such as Completed, Error or OOMKilled.")] = ""
+    message: Annotated[str, doc("Human-readable message.")] = ""
+    started_at: Annotated[Time | None, doc("Time at which the container was started.")] = None
+    finished_at: Annotated[Time | None, doc("Time at which the container terminated.")] = None
 
 
 class ContainerState(Model):
-    """One of these."""
+    """State of a container. One of the fields is set."""
 
-    running: Annotated[StateRunning | None, doc("It runs.")] = None
-    waiting: Annotated[StateWaiting | None, doc("It does not run yet.")] = None
-    terminated: Annotated[StateTerminated | None, doc("It has ended.")] = None
+    running: Annotated[StateRunning | None, doc("Set while the container runs.")] = None
+    waiting: Annotated[StateWaiting | None, doc("Set while the container waits to run.")] = None
+    terminated: Annotated[StateTerminated | None, doc("Set once the container has terminated.")] = None
 
 
 class ContainerStatus(Model):
-    """What a kubelet says of a container."""
+    """Status of a container, reported by its kubelet."""
 
-    name: Annotated[str, doc("The name of the container.")]
-    state: Annotated[ContainerState | None, doc("What it does now.")] = None
-    last_state: Annotated[ContainerState | None, doc("How it ended last.")] = None
-    ready: Annotated[bool, doc("Whether its readiness probe succeeds.")] = False
-    started: Annotated[bool | None, doc("Whether its startup probe has succeeded.")] = None
-    restart_count: Annotated[int, doc("How often it was started again.")] = 0
-    image: Annotated[str, doc("The image that it runs.")] = ""
-    image_id: Annotated[str, doc("The digest of that image.")] = field(default="", name="imageID")
+    name: Annotated[str, doc("Name of the container.")]
+    state: Annotated[ContainerState | None, doc("Current state of the container.")] = None
+    last_state: Annotated[ContainerState | None, doc("Last termination state of the container.")] = None
+    ready: Annotated[bool, doc("True while the readiness probe succeeds.")] = False
+    started: Annotated[bool | None, doc("True once the startup probe has succeeded.")] = None
+    restart_count: Annotated[int, doc("Number of restarts.")] = 0
+    image: Annotated[str, doc("Image that the container runs.")] = ""
+    image_id: Annotated[str, doc("Digest of that image.")] = field(default="", name="imageID")
 
 
 class PodStatus(Model):
-    """What a cluster says of a Pod."""
+    """Status of a Pod."""
 
     phase: Annotated[str, doc("Pending, Running, Succeeded, Failed or Unknown.")] = ""
-    reason: Annotated[str, doc("Why, as one word: Evicted, NodeLost.")] = ""
-    message: Annotated[str, doc("Why, as a sentence.")] = ""
-    conditions: Annotated[list[Condition], doc("PodScheduled, Ready and others.")] = []
-    pod_ip: Annotated[str, doc("Its address.")] = field(default="", name="podIP")
-    start_time: Annotated[Time | None, doc("When its kubelet took it.")] = None
-    init_container_statuses: Annotated[list[ContainerStatus], doc("Of its init containers and sidecars.")] = []
-    container_statuses: Annotated[list[ContainerStatus], doc("Of its containers.")] = []
+    reason: Annotated[str, doc("Machine-readable reason, such as Evicted or NodeLost.")] = ""
+    message: Annotated[str, doc("Human-readable message.")] = ""
+    conditions: Annotated[list[Condition], doc("Conditions of the Pod: PodScheduled, Ready and others.")] = []
+    pod_ip: Annotated[str, doc("IP address of the Pod.")] = field(default="", name="podIP")
+    start_time: Annotated[Time | None, doc("Time at which the kubelet acknowledged the Pod.")] = None
+    init_container_statuses: Annotated[list[ContainerStatus], doc("Statuses of the init containers and sidecars.")] = []
+    container_statuses: Annotated[list[ContainerStatus], doc("Statuses of the containers.")] = []
 
 
 @kind("pods", group="", version="v1", served=False)
 class Pod(Object):
-    """Containers that a cluster runs together on one node."""
+    """Containers that run together on one node of a cluster."""
 
-    spec: Annotated[JSONObject, doc("Its containers, volumes and scheduling gates, as in Kubernetes.")] = {}
-    status: Annotated[PodStatus | None, doc("What the cluster says of it.")] = None
+    spec: Annotated[JSONObject, doc("Containers, volumes and scheduling gates, as in Kubernetes.")] = {}
+    status: Annotated[PodStatus | None, doc("Status reported by the cluster.")] = None
 
 
 class VolumeClaimStatus(Model):
-    """What a cluster says of a claim of storage."""
+    """Status of a PersistentVolumeClaim."""
 
     phase: Annotated[str, doc("Pending, Bound or Lost.")] = ""
-    capacity: Annotated[dict[str, str], doc("What it has got.")] = {}
-    conditions: Annotated[list[Condition], doc("Whether it is being resized, and others.")] = []
+    capacity: Annotated[dict[str, str], doc("Capacity of the bound volume.")] = {}
+    conditions: Annotated[list[Condition], doc("Conditions of the claim, such as Resizing.")] = []
 
 
 @kind("persistentvolumeclaims", group="", version="v1", served=False)
 class PersistentVolumeClaim(Object):
     """Storage that outlives the Pods that use it."""
 
-    spec: Annotated[JSONObject, doc("Its size, class and access modes, as in Kubernetes.")] = {}
-    status: Annotated[VolumeClaimStatus | None, doc("What the cluster says of it.")] = None
+    spec: Annotated[JSONObject, doc("Size, class and access modes, as in Kubernetes.")] = {}
+    status: Annotated[VolumeClaimStatus | None, doc("Status reported by the cluster.")] = None
 
 
 @kind("services", group="", version="v1", served=False)
 class Service(Object):
     """A name in a cluster's DNS for the Pods that it selects."""
 
-    spec: Annotated[JSONObject, doc("Its selector and ports, as in Kubernetes.")] = {}
+    spec: Annotated[JSONObject, doc("Selector and ports, as in Kubernetes.")] = {}
 
 
 class NodeSpec(Model):
-    """What is said of a node."""
+    """Desired state of a node."""
 
-    unschedulable: Annotated[bool, doc("Whether no more Pods are to be put on it.")] = False
-    taints: Annotated[list[JSONObject], doc("What Pods have to tolerate to be put on it, as in Kubernetes.")] = []
+    unschedulable: Annotated[bool, doc("If true, no new Pods are scheduled on the node.")] = False
+    taints: Annotated[list[JSONObject], doc("Taints that Pods must tolerate, as in Kubernetes.")] = []
 
 
 class NodeStatus(Model):
-    """What a kubelet says of its node."""
+    """Status of a node, reported by its kubelet."""
 
-    conditions: Annotated[list[Condition], doc("Ready, and what it is short of.")] = []
-    capacity: Annotated[dict[str, str], doc("What it has.")] = {}
-    allocatable: Annotated[dict[str, str], doc("What it has for Pods.")] = {}
+    conditions: Annotated[list[Condition], doc("Conditions of the node: Ready, MemoryPressure and others.")] = []
+    capacity: Annotated[dict[str, str], doc("Total resources of the node.")] = {}
+    allocatable: Annotated[dict[str, str], doc("Resources of the node that are available to Pods.")] = {}
 
 
 @kind("nodes", group="", version="v1", namespaced=False, served=False)
 class Node(Object):
-    """A machine of a cluster."""
+    """A machine of a Kubernetes cluster."""
 
-    spec: Annotated[NodeSpec | None, doc("Whether Pods are put on it.")] = None
-    status: Annotated[NodeStatus | None, doc("What its kubelet says.")] = None
+    spec: Annotated[NodeSpec | None, doc("Desired state of the node.")] = None
+    status: Annotated[NodeStatus | None, doc("Status reported by the kubelet.")] = None
 
 
 @kind("networkpolicies", group="networking.k8s.io", version="v1", has_status=False, served=False)
 class NetworkPolicy(Object):
-    """What the Pods that it selects may reach."""
+    """Destinations that the selected Pods may reach."""
 
-    spec: Annotated[JSONObject, doc("Its selector and rules, as in Kubernetes.")] = {}
+    spec: Annotated[JSONObject, doc("Selector and rules, as in Kubernetes.")] = {}
 
 
 @kind("serviceaccounts", group="", version="v1", has_status=False, served=False)
 class ServiceAccount(Object):
-    """Whom Pods are for the API server."""
+    """The identity of Pods towards the API server."""
 
-    automount_service_account_token: Annotated[bool | None, doc("Whether Pods get a token unasked.")] = None
+    automount_service_account_token: Annotated[
+        bool | None, doc("If true, a token is mounted into Pods that do not say otherwise.")
+    ] = None
 
 
 class TokenReviewSpec(Model):
-    """A token to be looked at."""
+    """The token to review."""
 
-    token: Annotated[str, doc("The token.")]
-    audiences: Annotated[list[str], doc("For whom it has to be meant; without any: for the API server.")] = []
+    token: Annotated[str, doc("Token to review.")]
+    audiences: Annotated[
+        list[str], doc("Audiences that the token must be intended for. Omitted: the API server's.")
+    ] = []
 
 
 class ReviewedUser(Model):
-    """Whose a token is."""
+    """Owner of a token."""
 
-    username: Annotated[str, doc("The name, as `system:serviceaccount:NAMESPACE:NAME`.")] = ""
-    uid: Annotated[str, doc("The identity in time.")] = ""
-    groups: Annotated[list[str], doc("The groups.")] = []
-    extra: Annotated[dict[str, list[str]], doc("More, as the Pod that a token is bound to.")] = {}
+    username: Annotated[str, doc("Name of the user, such as `system:serviceaccount:NAMESPACE:NAME`.")] = ""
+    uid: Annotated[str, doc("UID of the user.")] = ""
+    groups: Annotated[list[str], doc("Groups of the user.")] = []
+    extra: Annotated[dict[str, list[str]], doc("Further facts, such as the Pod that the token is bound to.")] = {}
 
 
 class TokenReviewStatus(Model):
-    """What a token is."""
+    """Result of the review."""
 
-    authenticated: Annotated[bool, doc("Whether it is good.")] = False
-    user: Annotated[ReviewedUser | None, doc("Whose it is.")] = None
-    audiences: Annotated[list[str], doc("Those of the audiences asked for that it is meant for.")] = []
-    error: Annotated[str, doc("Why it could not be looked at.")] = ""
+    authenticated: Annotated[bool, doc("True if the token is valid.")] = False
+    user: Annotated[ReviewedUser | None, doc("Owner of the token.")] = None
+    audiences: Annotated[list[str], doc("Requested audiences that the token is intended for.")] = []
+    error: Annotated[str, doc("Error that prevented the review.")] = ""
 
 
 @kind(
@@ -174,40 +178,40 @@ class TokenReviewStatus(Model):
     served=False,
 )
 class TokenReview(Object):
-    """The question whose a token is. Answered, and never stored."""
+    """A request to authenticate a token. It is answered and never stored."""
 
-    spec: Annotated[TokenReviewSpec, doc("The token.")]
-    status: Annotated[TokenReviewStatus | None, doc("The answer.")] = None
+    spec: Annotated[TokenReviewSpec, doc("Token to review.")]
+    status: Annotated[TokenReviewStatus | None, doc("Result of the review.")] = None
 
 
 class AccessedResource(Model):
-    """A request for objects."""
+    """A request for objects, to be authorized."""
 
-    namespace: Annotated[str, doc("The namespace; empty for all, and for cluster kinds.")] = ""
-    verb: Annotated[str, doc("The verb.")] = ""
-    group: Annotated[str, doc("The API group.")] = ""
-    resource: Annotated[str, doc("The resource, as `claims`.")] = ""
-    subresource: Annotated[str, doc("The subresource, as `exec`.")] = ""
-    name: Annotated[str, doc("The name of the object; empty for all.")] = ""
+    namespace: Annotated[str, doc("Namespace. Empty: all, or a cluster-scoped kind.")] = ""
+    verb: Annotated[str, doc("Verb of the request.")] = ""
+    group: Annotated[str, doc("API group of the resource.")] = ""
+    resource: Annotated[str, doc("Resource, such as `claims`.")] = ""
+    subresource: Annotated[str, doc("Subresource, such as `exec`.")] = ""
+    name: Annotated[str, doc("Name of the object. Empty: all objects.")] = ""
 
 
 class SubjectAccessReviewSpec(Model):
-    """Who would like to do what."""
+    """User and request to authorize."""
 
-    resource_attributes: Annotated[AccessedResource, doc("What.")]
-    user: Annotated[str, doc("Who, by name.")] = ""
-    uid: Annotated[str, doc("Who, by identity in time.")] = ""
-    groups: Annotated[list[str], doc("The groups of the user.")] = []
-    extra: Annotated[dict[str, list[str]], doc("More of the user, as a TokenReview says it.")] = {}
+    resource_attributes: Annotated[AccessedResource, doc("Request to authorize.")]
+    user: Annotated[str, doc("Name of the user.")] = ""
+    uid: Annotated[str, doc("UID of the user.")] = ""
+    groups: Annotated[list[str], doc("Groups of the user.")] = []
+    extra: Annotated[dict[str, list[str]], doc("Further facts about the user, as in a TokenReview.")] = {}
 
 
 class SubjectAccessReviewStatus(Model):
-    """Whether somebody may do it."""
+    """Result of the authorization."""
 
-    allowed: Annotated[bool, doc("Whether it is allowed.")] = False
-    denied: Annotated[bool, doc("Whether it is forbidden, whatever else would allow it.")] = False
-    reason: Annotated[str, doc("Why.")] = ""
-    evaluation_error: Annotated[str, doc("What kept the API server from knowing.")] = ""
+    allowed: Annotated[bool, doc("True if the request is allowed.")] = False
+    denied: Annotated[bool, doc("True if the request is denied regardless of other authorizers.")] = False
+    reason: Annotated[str, doc("Reason for the decision.")] = ""
+    evaluation_error: Annotated[str, doc("Error that prevented the decision.")] = ""
 
 
 @kind(
@@ -220,11 +224,11 @@ class SubjectAccessReviewStatus(Model):
     served=False,
 )
 class SubjectAccessReview(Object):
-    """The question whether somebody may do something. Answered, and never stored."""
+    """A request to authorize a user. It is answered and never stored."""
 
-    spec: Annotated[SubjectAccessReviewSpec, doc("Who would like to do what.")]
-    status: Annotated[SubjectAccessReviewStatus | None, doc("The answer.")] = None
+    spec: Annotated[SubjectAccessReviewSpec, doc("User and request to authorize.")]
+    status: Annotated[SubjectAccessReviewStatus | None, doc("Result of the authorization.")] = None
 
 
 USED: dict[str, Kind] = {each.name: each for each in BY_BUCKET.values() if not each.served}
-"""By name."""
+"""The kinds above, by name."""

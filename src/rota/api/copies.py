@@ -1,4 +1,4 @@
-"""Bounds what one object can have the store hold: each of its instances has a copy of its template."""
+"""Checks that bound the size of the copies of a template: each instance of an object has one in the store."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from rota.api.model import Check, Rule, Wrong
 Json = dict[str, Any]
 
 COPIES_BYTES_MAX = 64 << 20
-"""What all instances of one object have together, template and all."""
+"""Bound on the size of all instances of one object together."""
 INSTANCE_BYTES = 4096
-"""What an instance has beside the template: its names, its status, who wrote what of it."""
+"""Size of an instance beside its template: names, status, managed fields."""
 REPLICAS_MAX = 1000
-"""Instances of a placement in a city."""
+"""Bound on the instances of a placement in one city."""
 INSTANCES_MAX = COPIES_BYTES_MAX // INSTANCE_BYTES
-"""Instances of one object, with the smallest template."""
+"""Bound on the instances of one object, with the smallest template."""
 _NOT_COPIED = ("source", "requirements", "scale", "regions")
-"""Of a function: instances have the digest of its code, and the name of its packages."""
+"""Fields of a function that its instances do not copy. They have the digest of the code and the hash of the
+packages."""
 
 
 def _too_much(field: str, template: Any, instances: int, others: int = 0) -> Iterator[Wrong]:
-    """Find a template of which there would be too many copies: of so many instances, and in so many other objects."""
+    """Yield a problem if the copies of a template, in instances and other objects, exceed `COPIES_BYTES_MAX`."""
     size = len(msgspec.json.encode(template))
     if instances * (size + INSTANCE_BYTES) + others * size <= COPIES_BYTES_MAX:
         return
@@ -50,7 +51,7 @@ def _of_function(spec: Json) -> Iterator[Wrong]:
 
 def _of_workload(spec: Json) -> Iterator[Wrong]:
     cities = [(len(one["cityCodes"]), one.get("scale", {})) for one in spec["placements"]]
-    # What is out of its bounds is told as such.
+    # Values out of their bounds are reported by the schema.
     most = [min(max(scale.get("max") or scale.get("min", 1), 0), REPLICAS_MAX) for _, scale in cities]
     instances = sum(number * count for (number, _), count in zip(cities, most, strict=True))
     others = sum(number for number, _ in cities) + spec.get("revisionHistoryLimit", 0)

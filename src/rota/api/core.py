@@ -19,19 +19,25 @@ MICRO_TIMES: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 class NamespaceSpec(Model):
-    """What a namespace waits for before it may be gone."""
+    """Desired state of a namespace."""
 
     finalizers: Annotated[
-        list[Annotated[str, doc("One of them.", min_length=1, max_length=253)]],
-        doc("Who has to act before the namespace may be gone.", max_length=16),
+        list[Annotated[str, doc("Name of a finalizer.", min_length=1, max_length=253)]],
+        doc("Finalizers: each must be removed by its owner before the namespace is deleted.", max_length=16),
     ] = []
 
 
 class NamespaceStatus(Model):
-    """Where a namespace is in its life."""
+    """Status of a namespace."""
 
-    phase: Annotated[Literal["Active", "Terminating"] | None, doc("Active, or Terminating while it is emptied.")] = None
-    conditions: Annotated[list[Condition], doc("What holds up its end.", max_length=16, keys=("type",))] = []
+    phase: Annotated[
+        Literal["Active", "Terminating"] | None,
+        doc("Phase of the namespace: Active, or Terminating while its objects are deleted."),
+    ] = None
+    conditions: Annotated[
+        list[Condition],
+        doc("Conditions that explain why a Terminating namespace is not gone yet.", max_length=16, keys=("type",)),
+    ] = []
 
 
 @kind(
@@ -46,10 +52,10 @@ class NamespaceStatus(Model):
     verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
 )
 class Namespace(Object):
-    """A project: the space in which names are unique, and that goes as a whole."""
+    """A project: names are unique in it, and its objects are deleted with it."""
 
-    spec: Annotated[NamespaceSpec | None, doc("What it waits for before it may be gone.")] = None
-    status: Annotated[NamespaceStatus | None, doc("Where it is in its life.")] = None
+    spec: Annotated[NamespaceSpec | None, doc("Desired state of the namespace.")] = None
+    status: Annotated[NamespaceStatus | None, doc("Status of the namespace.")] = None
 
     def readiness(self) -> Readiness:
         terminating = self.status is not None and self.status.phase == "Terminating"
@@ -67,57 +73,57 @@ class Namespace(Object):
     selectable=(".type",),
 )
 class Secret(Object):
-    """Values that must not be shown."""
+    """Confidential values, such as passwords and keys."""
 
-    type: Annotated[str, doc("What the values are for, as in Kubernetes.", max_length=253)] = "Opaque"
+    type: Annotated[str, doc("Type of the values, as in Kubernetes.", max_length=253)] = "Opaque"
     data: Annotated[
-        dict[str, Annotated[str, doc("", max_length=DATA_LENGTH_MAX)]], doc("The values, base64.", max_length=1024)
+        dict[str, Annotated[str, doc("", max_length=DATA_LENGTH_MAX)]], doc("Values, base64-encoded.", max_length=1024)
     ] = {}
     string_data: Annotated[
-        dict[str, Value], doc("Values in plain text, for writing only: the server moves them to data.", max_length=1024)
+        dict[str, Value], doc("Values in plain text. Write-only: the server moves them to data.", max_length=1024)
     ] = {}
-    immutable: Annotated[bool | None, doc("Whether the values can never change again.")] = None
+    immutable: Annotated[bool | None, doc("If true, the values cannot be changed any more.")] = None
 
 
 @kind(
     "configmaps", group="", version="v1", short=("cm",), has_status=False, columns=(Column("Data", ".data", "count"),)
 )
 class ConfigMap(Object):
-    """Values that may be shown."""
+    """Configuration values that are not confidential."""
 
     data: Annotated[
-        dict[str, Annotated[str, doc("", max_length=DATA_LENGTH_MAX)]], doc("The values, text.", max_length=1024)
+        dict[str, Annotated[str, doc("", max_length=DATA_LENGTH_MAX)]], doc("Values in plain text.", max_length=1024)
     ] = {}
     binary_data: Annotated[
-        dict[str, Annotated[str, doc("", max_length=DATA_LENGTH_MAX)]], doc("The values, base64.", max_length=1024)
+        dict[str, Annotated[str, doc("", max_length=DATA_LENGTH_MAX)]], doc("Values, base64-encoded.", max_length=1024)
     ] = {}
-    immutable: Annotated[bool | None, doc("Whether the values can never change again.")] = None
+    immutable: Annotated[bool | None, doc("If true, the values cannot be changed any more.")] = None
 
 
 class ObjectReference(Model):
-    """Which object an Event is about."""
+    """Reference to the object of an Event."""
 
-    api_version: Annotated[Text | None, doc("The object's API version.")] = None
-    kind: Annotated[Text | None, doc("The object's kind.")] = None
-    namespace: Annotated[Text | None, doc("The object's namespace.")] = None
-    name: Annotated[Text | None, doc("The object's name.")] = None
-    uid: Annotated[Text | None, doc("The object's uid.")] = None
-    resource_version: Annotated[Text | None, doc("The object's version then.")] = None
-    field_path: Annotated[Text | None, doc("The part of the object.")] = None
+    api_version: Annotated[Text | None, doc("API version of the object.")] = None
+    kind: Annotated[Text | None, doc("Kind of the object.")] = None
+    namespace: Annotated[Text | None, doc("Namespace of the object.")] = None
+    name: Annotated[Text | None, doc("Name of the object.")] = None
+    uid: Annotated[Text | None, doc("UID of the object.")] = None
+    resource_version: Annotated[Text | None, doc("Resource version of the object at that time.")] = None
+    field_path: Annotated[Text | None, doc("Path of the part of the object.")] = None
 
 
 class EventSource(Model):
-    """Who reported an Event."""
+    """Source of an Event."""
 
-    component: Annotated[Text | None, doc("The component.")] = None
-    host: Annotated[Text | None, doc("The host it ran on.")] = None
+    component: Annotated[Text | None, doc("Component that reported the Event.")] = None
+    host: Annotated[Text | None, doc("Host that the component ran on.")] = None
 
 
 class EventSeries(Model):
-    """How often an Event was seen."""
+    """Occurrences of a repeated Event."""
 
-    count: Annotated[int | None, doc("How many times.")] = None
-    last_observed_time: Annotated[Time | None, doc("When last.")] = None
+    count: Annotated[int | None, doc("Number of occurrences.")] = None
+    last_observed_time: Annotated[Time | None, doc("Time of the last occurrence.")] = None
 
 
 @kind(
@@ -148,36 +154,38 @@ class EventSeries(Model):
     selected_at={"source": (".source.component", ".reportingComponent")},
 )
 class Event(Object):
-    """Something a person should notice."""
+    """A report of something that happened to an object."""
 
-    involved_object: Annotated[ObjectReference, doc("What it is about.", atomic=True)] = field(
+    involved_object: Annotated[ObjectReference, doc("Object that the event is about.", atomic=True)] = field(
         default_factory=ObjectReference
     )
-    reason: Annotated[Text | None, doc("What happened, as one word.")] = None
-    message: Annotated[Value | None, doc("What happened, as a sentence.")] = None
-    source: Annotated[EventSource | None, doc("Who reported it.")] = None
-    first_timestamp: Annotated[Time | None, doc("When first.")] = None
-    last_timestamp: Annotated[Time | None, doc("When last.")] = None
-    count: Annotated[int | None, doc("How many times.")] = None
-    type: Annotated[Text | None, doc("Normal or Warning.")] = None
-    event_time: Annotated[Time | None, doc("When, to the microsecond.")] = None
-    series: Annotated[EventSeries | None, doc("How often, when it repeats.")] = None
-    action: Annotated[Text | None, doc("What was done about it.")] = None
-    related: Annotated[ObjectReference | None, doc("A second object it is about.", atomic=True)] = None
-    reporting_component: Annotated[Text | None, doc("The controller that reported it.")] = None
-    reporting_instance: Annotated[Text | None, doc("The process that reported it.")] = None
+    reason: Annotated[Text | None, doc("Machine-readable reason, in CamelCase.")] = None
+    message: Annotated[Value | None, doc("Human-readable message.")] = None
+    source: Annotated[EventSource | None, doc("Component that reported the event.")] = None
+    first_timestamp: Annotated[Time | None, doc("Time of the first occurrence.")] = None
+    last_timestamp: Annotated[Time | None, doc("Time of the last occurrence.")] = None
+    count: Annotated[int | None, doc("Number of occurrences.")] = None
+    type: Annotated[Text | None, doc("Type of the event: Normal or Warning.")] = None
+    event_time: Annotated[Time | None, doc("Time of the event, in microseconds.")] = None
+    series: Annotated[EventSeries | None, doc("Occurrences of a repeated event.")] = None
+    action: Annotated[Text | None, doc("Action that was taken.")] = None
+    related: Annotated[ObjectReference | None, doc("Secondary object that the event is about.", atomic=True)] = None
+    reporting_component: Annotated[Text | None, doc("Controller that reported the event.")] = None
+    reporting_instance: Annotated[Text | None, doc("Process that reported the event.")] = None
 
 
 class LeaseSpec(Model):
-    """Who holds a lease, and until when."""
+    """Holder of a lease, and its times."""
 
-    holder_identity: Annotated[Text | None, doc("Who holds it.")] = None
-    lease_duration_seconds: Annotated[int | None, doc("How long others wait after the last renewal.")] = None
-    acquire_time: Annotated[Time | None, doc("When it was taken.")] = None
-    renew_time: Annotated[Time | None, doc("When it was last renewed.")] = None
-    lease_transitions: Annotated[int | None, doc("How many times it changed hands.")] = None
-    strategy: Annotated[Text | None, doc("How the holder is chosen, where several ask.")] = None
-    preferred_holder: Annotated[Text | None, doc("Who should take it next.")] = None
+    holder_identity: Annotated[Text | None, doc("Identity of the holder.")] = None
+    lease_duration_seconds: Annotated[
+        int | None, doc("Seconds after the last renewal before others may take the lease.")
+    ] = None
+    acquire_time: Annotated[Time | None, doc("Time at which the holder acquired the lease.")] = None
+    renew_time: Annotated[Time | None, doc("Time at which the holder last renewed the lease.")] = None
+    lease_transitions: Annotated[int | None, doc("Number of changes of the holder.")] = None
+    strategy: Annotated[Text | None, doc("Strategy for choosing among several candidates.")] = None
+    preferred_holder: Annotated[Text | None, doc("Identity of the preferred next holder.")] = None
 
 
 @kind(
@@ -188,13 +196,13 @@ class LeaseSpec(Model):
     columns=(Column("Holder", ".spec.holderIdentity"),),
 )
 class Lease(Object):
-    """A lock that expires: how one of several processes is chosen."""
+    """A lock that expires, by which one of several processes is elected."""
 
-    spec: Annotated[LeaseSpec | None, doc("Who holds it, and until when.")] = None
+    spec: Annotated[LeaseSpec | None, doc("Holder of the lease, and its times.")] = None
 
 
 class PolicyRule(Model):
-    """What may be done to which objects: each of the verbs to each of the resources."""
+    """Permission for each of the verbs on each of the resources."""
 
     verbs: Annotated[
         list[
@@ -203,26 +211,26 @@ class PolicyRule(Model):
                 doc("One of them."),
             ]
         ],
-        doc("What may be done; `*` is everything.", max_length=16),
+        doc("Allowed verbs. `*` is all verbs.", max_length=16),
     ]
     api_groups: Annotated[
         list[Annotated[str, doc("One of them.", max_length=253, pattern=r"^(\*|[-a-z0-9.]*)$")]],
-        doc("The groups of the resources: `rota.dev`, `` for Kubernetes' core, `*` for all.", max_length=8),
+        doc("API groups of the resources: `rota.dev`, `` for the core group, `*` for all.", max_length=8),
     ] = []
     resources: Annotated[
         list[Annotated[str, doc("One of them.", max_length=128, pattern=r"^(\*|[a-z0-9]+)(/[a-z]+)?$")]],
-        doc("The resources, or parts of them: `tasks`, `instances/exec`, `*/log`, `*` for all.", max_length=32),
+        doc("Resources and subresources: `tasks`, `instances/exec`, `*/log`, `*` for all.", max_length=32),
     ] = []
     resource_names: Annotated[
         list[Annotated[str, doc("One of them.", min_length=1, max_length=253, pattern=NAME_PATTERN)]],
-        doc("The only objects that are meant, by their names; without any, all.", max_length=64),
+        doc("Names of the objects that the rule is limited to. Omitted: all objects.", max_length=64),
     ] = []
 
 
 @kind("roles", group="rbac.authorization.k8s.io", version="v1", has_status=False)
 class Role(Object):
-    """What a token may do in a namespace, by verb, resource and name: `rota token create NAME --role ROLE`."""
+    """Permissions of a token in a namespace: `rota token create NAME --role ROLE`."""
 
-    policy: Annotated[list[PolicyRule], doc("What is allowed. What no rule names is not.", max_length=32)] = field(
-        default_factory=list, name="rules"
+    policy: Annotated[list[PolicyRule], doc("Permissions. Requests that no rule allows are denied.", max_length=32)] = (
+        field(default_factory=list, name="rules")
     )

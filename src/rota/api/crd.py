@@ -9,7 +9,7 @@ from rota.api.schema import OWN, Schema, object_schema
 
 
 def crd(kind: Kind) -> dict[str, Any]:
-    """The CustomResourceDefinition of a kind, with the same fields, bounds, defaults and rules."""
+    """Return the CustomResourceDefinition of a kind, with the same fields, bounds, defaults and rules."""
     version: dict[str, Any] = {
         "name": kind.version,
         "served": True,
@@ -43,12 +43,12 @@ def crd(kind: Kind) -> dict[str, Any]:
 
 
 def crds() -> list[dict[str, Any]]:
-    """The CustomResourceDefinitions of all of Rota's own kinds, by name."""
+    """Return the CustomResourceDefinitions of all kinds of Rota's group, by name."""
     return [crd(kind) for kind in sorted(KINDS.values(), key=lambda k: k.name) if kind.custom]
 
 
 def exported(schema: Schema) -> Schema:
-    """The schema without Rota's own marks."""
+    """Return the schema without the marks of `OWN`."""
     out: Schema = {}
     for key, value in schema.items():
         if key in OWN:

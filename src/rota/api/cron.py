@@ -1,4 +1,4 @@
-"""Cron as Debian has it: the meaning of its five fields, and the moments at which it ticks in a time zone.
+"""Cron as in Debian: the meaning of its five fields, and the times at which it ticks in a time zone.
 
 What is written is read by cronsim, as is the rule for days: where both the day of the month and the day of the week
 are given, either is enough. The moments are found here, because the clocks of some zones change by half an hour or at
@@ -47,11 +47,11 @@ ANYWHEN = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class BadCron(ValueError):  # noqa: N818
-    """Why a text is no cron, or one that never ticks. The text itself is not repeated in it."""
+    """A text that is not a cron expression, or that never ticks. The message does not repeat the text."""
 
 
 class _Days:
-    """The days on which a cron ticks: small, for there may be many."""
+    """The days on which a cron ticks, as bit sets, since there may be many."""
 
     __slots__ = ("_both", "_days", "_months", "_weekdays", "rule")
 
@@ -63,7 +63,7 @@ class _Days:
         self._both = rule.day_and
         is_plain = len(plain) == len(rule.weekdays) and 1 <= min(rule.days) <= DAYS_OF_EACH_MONTH
         self.rule = None if is_plain else rule
-        """For what is counted from the end of the month, or not in each month."""
+        """The rule of cronsim, for days that are counted from the end of the month or are not in every month."""
 
     def match(self, date: date) -> bool:
         if not self._months >> date.month & 1:
@@ -74,7 +74,7 @@ class _Days:
         return bool(day and weekday if self._both else day or weekday)
 
     def upwards(self, first: int, beyond: int) -> Iterator[int]:
-        """Days of its months, from one on until before another."""
+        """Yield the days of its months in order, from `first` until before `beyond`."""
         day = first
         while day < beyond:
             date = date_of(day)
@@ -103,18 +103,18 @@ def _bits(numbers: Iterable[int]) -> int:
 
 
 class Span(NamedTuple):
-    """Times of a day, in seconds on the wall clock, and the moments at which they are."""
+    """Times of a day on the wall clock, in seconds, and the instants at which they occur."""
 
     low: int
     high: int
     shift: int
-    """What to add to a time to have its moment."""
+    """Seconds to add to a time to get its instant."""
     moment: int | None = None
-    """Where the clocks leave these times out: the moment at which all of them are."""
+    """The instant at which all these times occur, if the clocks skip them."""
 
 
 class Cron:
-    """When something ticks. Moments are whole seconds since 1970."""
+    """A cron expression in a time zone. Instants are whole seconds since 1970."""
 
     __slots__ = ("_days", "_fixed", "_times", "_zone", "text")
 
@@ -138,15 +138,15 @@ class Cron:
         self._times = array("i", sorted(3600 * hour + 60 * minute for hour in rule.hours for minute in rule.minutes))
         self._days = _Days(rule)
         self.text = f"{zone_name} {' '.join(fields)}"
-        """The same for what ticks at the same moments, as far as that can be told from how it is written."""
+        """Normalized text: equal for expressions that differ in spaces only."""
 
     @property
     def is_rare(self) -> bool:
-        """Whether there may be no day at all on which it ticks."""
+        """Report whether it may never tick."""
         return self._days.rule is not None
 
     def after(self, time: int) -> int | None:
-        """The first tick after a moment; None if there is none for a lifetime."""
+        """Return the first tick after an instant; None if there is none within `DAYS_AHEAD_MAX`."""
         day = day_of(self._zone, time)
         # Where the clocks are put back over midnight, a day comes twice.
         margin = 1 if len(stretches(self._zone, day)) > 1 else 0
@@ -157,7 +157,7 @@ class Cron:
         return None
 
     def until(self, time: int, since: int) -> int | None:
-        """The last tick up to a moment, that included, that comes after another moment."""
+        """Return the last tick at or before `time` that is after `since`; None if there is none."""
         day, beyond = day_of(self._zone, time), day_of(self._zone, since) - 2
         margin = 1 if len(stretches(self._zone, day)) > 1 else 0
         for at in self._days.downwards(day + margin, beyond):
@@ -170,7 +170,7 @@ class Cron:
     # One day.
 
     def _first(self, day: int, time: int) -> Iterator[int]:
-        """Of the ticks on a day that come after a moment, the first of each span."""
+        """Yield the first tick of each span of a day that is after an instant."""
         times = self._times
         for low, high, shift, moment in self._spans(day):
             at = bisect_left(times, low if moment is not None else max(low, time + 1 - shift))
@@ -180,7 +180,7 @@ class Cron:
                     yield tick
 
     def _last(self, day: int, time: int) -> Iterator[int]:
-        """Of the ticks on a day up to a moment, the last of each span."""
+        """Yield the last tick of each span of a day that is not after an instant."""
         times = self._times
         for low, high, shift, moment in self._spans(day):
             at = bisect_right(times, high - 1 if moment is not None else min(high - 1, time - shift)) - 1
@@ -201,7 +201,7 @@ def _counted(count: int) -> str:
 
 @lru_cache(maxsize=PARSED_MAX)
 def cron(text: str, zone_name: str = "UTC") -> Cron:
-    """The cron that a text means. Raises BadCron or NoSuchZone."""
+    """Parse a cron expression. Raises BadCron or NoSuchZone."""
     found = Cron(text, zone_name)
     if found.is_rare and found.after(int(ANYWHEN.timestamp())) is None:
         raise BadCron(NEVER)
@@ -210,7 +210,7 @@ def cron(text: str, zone_name: str = "UTC") -> Cron:
 
 @lru_cache(maxsize=DAYS_MAX)
 def _wall_spans(zone: ZoneInfo, day: int) -> tuple[Span, ...]:
-    """A day as the wall clock shows it, with what it leaves out and what it repeats."""
+    """Return the spans of a day on the wall clock. Skipped times are missing, repeated ones are there twice."""
     begin = day * DAY_SECONDS
     found = []
     for one in stretches(zone, day):
@@ -222,7 +222,8 @@ def _wall_spans(zone: ZoneInfo, day: int) -> tuple[Span, ...]:
 
 @lru_cache(maxsize=DAYS_MAX)
 def _fixed_spans(zone: ZoneInfo, day: int) -> tuple[Span, ...]:
-    """A day on which each time is once: what is left out is right after that, what is repeated is the first time."""
+    """Return the spans of a day in which each time occurs once: skipped ones right after the gap, repeated ones
+    first."""
     begin = day * DAY_SECONDS
     found, reached = [], 0
     for one in stretches(zone, day):

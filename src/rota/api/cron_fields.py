@@ -1,4 +1,4 @@
-"""Words for what is wrong with a cron: which field, which number, and what it may be."""
+"""Messages about invalid cron expressions: the field, the number, and the accepted range."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Field(NamedTuple):
     high: int
     names: Sequence[str] = ()
     special: str = ""
-    """What else it takes."""
+    """Message part about further accepted values."""
 
     @property
     def range(self) -> str:
@@ -36,7 +36,7 @@ DIGITS_MAX = 9
 
 
 def problem(fields: Sequence[str]) -> str:
-    """The first thing that is wrong with five fields; empty: nothing that can be seen from one field alone."""
+    """Return the first problem of five fields, each checked alone; empty if there is none."""
     for field, text in zip(FIELDS, fields, strict=True):
         for term in text.upper().split(","):
             if why := _term_problem(field, term):

@@ -18,7 +18,7 @@ Range = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 Network = Literal["none", "egress", "host"]
 NETWORKS: tuple[Network, ...] = ("none", "egress", "host")
-"""From the least to the most."""
+"""From the most to the least isolated."""
 NAME_MAX = 253
 PORTS_MAX = 32
 TARGETS_MAX = 64
@@ -33,7 +33,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _STANDS_FOR_IPV4 = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("2002::/16"), _NAT64)
 _LOOPBACK = ("127.0.0.0/8", "::1/128")
 _LINK = ("169.254.0.0/16", "fe80::/10")
-# What clouds tell their machines, credentials among it, where that is not an address of the link.
+# The metadata services of clouds, which hand out credentials, unless they have a link-local address.
 _METADATA = ("fd00:ec2::254/128", "fd20:ce::254/128", "100.100.100.200/32", "168.63.129.16/32")
 _NOBODY = ("0.0.0.0/8", "::/128", "224.0.0.0/4", "ff00::/8", "255.255.255.255/32")
 SPECIAL: dict[str, tuple[Range, ...]] = {
@@ -45,7 +45,7 @@ SPECIAL: dict[str, tuple[Range, ...]] = {
 
 
 class Target(NamedTuple):
-    """What one entry of a list allows: a name or a range of addresses, and some ports or all."""
+    """An entry of an egress list: a name or a range of addresses, and its ports. Without ports, all are allowed."""
 
     host: str = ""
     range: Range | None = None
@@ -55,12 +55,12 @@ class Target(NamedTuple):
         return not self.ports or port in self.ports
 
     def entry(self) -> dict[str, Any]:
-        """The entry that this was read from."""
+        """Return the entry as an object of the API has it."""
         where = {"host": self.host} if self.range is None else {"cidr": str(self.range)}
         return {**where, **({"ports": list(self.ports)} if self.ports else {})}
 
     def __str__(self) -> str:
-        """As `written` reads it."""
+        """Return the entry in the form that `written` reads."""
         where = self.host if self.range is None else str(self.range)
         if not self.ports:
             return where
@@ -68,7 +68,7 @@ class Target(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """What a server gives to what does not say which network it has, and the most that others than admins ask for."""
+    """The default network of a server, which is also the most that callers without the admin scope may request."""
 
     network: Network = "host"
     targets: tuple[Target, ...] = ()
@@ -120,7 +120,7 @@ def _range(cidr: str) -> Range:
 
 
 def meant(address: Address) -> Address:
-    """The address that a packet to this one ends at: some of IPv6 stand for one of IPv4."""
+    """Return the address that packets to this one reach: some IPv6 addresses stand for an IPv4 one."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
@@ -132,7 +132,7 @@ def meant(address: Address) -> Address:
 
 
 def special(address: Address) -> tuple[str, Range] | None:
-    """The kind of addresses of which this is one that only a range of that very kind reaches, and which these are."""
+    """Return the special kind of an address and its range; None for an ordinary one. Only ranges within it allow it."""
     end = meant(address)
     for kind, ranges in SPECIAL.items():
         for one in ranges:
@@ -147,12 +147,12 @@ def is_name(text: str) -> bool:
 
 
 def is_named(targets: Iterable[Target], name: str, port: int) -> bool:
-    """Report whether a name is on a list. Whoever resolves names that are not tells their servers of it."""
+    """Report whether a list allows a name and port. Only such names may be resolved: a DNS query leaks the name."""
     return any(one.host and one.has_port(port) and _matches(one.host, name) for one in targets)
 
 
 def allows(targets: Iterable[Target], address: Address, port: int, *, named: bool) -> bool:
-    """Report whether an address may be dialled. `named`: it is that of a name which is on the list."""
+    """Report whether an address may be dialled. `named`: it was resolved from a name that the list allows."""
     kind = special(address)
     if named and kind is None:
         return True
@@ -162,12 +162,12 @@ def allows(targets: Iterable[Target], address: Address, port: int, *, named: boo
 
 
 def normal(name: str) -> str:
-    """A name as lists have it."""
+    """Return a name in lower case, without a final dot."""
     return name.lower().removesuffix(".")
 
 
 def covers(targets: Iterable[Target], wanted: Target) -> bool:
-    """Report whether one entry of a list allows all that another allows."""
+    """Report whether a single entry of a list allows everything that `wanted` allows."""
     for one in targets:
         if one.ports and (not wanted.ports or not {*wanted.ports} <= {*one.ports}):
             continue
@@ -182,7 +182,7 @@ def covers(targets: Iterable[Target], wanted: Target) -> bool:
 
 
 def beyond(policy: Policy, network: Any, entries: Sequence[Mapping[str, Any]]) -> str:
-    """Say in which way a network is more than a policy gives to those who are no admins; empty: in none."""
+    """Return why a network exceeds a policy; empty if it does not."""
     if network not in NETWORKS:
         return ""
     if NETWORKS.index(network) > NETWORKS.index(policy.network):
@@ -204,7 +204,7 @@ def beyond(policy: Policy, network: Any, entries: Sequence[Mapping[str, Any]]) -
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Names below a wildcard's match it, and the name itself does not."""
+    """Report whether a name matches. A wildcard matches the names below it, and not the name itself."""
     if pattern.startswith(WILDCARD):
         return name.removeprefix(WILDCARD).endswith(pattern[1:]) or name == pattern
     return name == pattern

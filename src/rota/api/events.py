@@ -11,24 +11,24 @@ from rota.api.model import Text, Time, Value, doc
 
 
 class EventsEvent(Object):
-    """Something a person should notice, in the form of `events.k8s.io/v1`."""
+    """A report of something that happened to an object, in the form of `events.k8s.io/v1`."""
 
-    event_time: Annotated[Time | None, doc("When, to the microsecond.")] = None
-    series: Annotated[EventSeries | None, doc("How often, when it repeats.")] = None
-    reporting_controller: Annotated[Text | None, doc("The controller that reported it.")] = None
-    reporting_instance: Annotated[Text | None, doc("The process that reported it.")] = None
-    action: Annotated[Text | None, doc("What was done about it.")] = None
-    reason: Annotated[Text | None, doc("What happened, as one word.")] = None
-    regarding: Annotated[ObjectReference, doc("What it is about.", atomic=True)] = field(
+    event_time: Annotated[Time | None, doc("Time of the event, in microseconds.")] = None
+    series: Annotated[EventSeries | None, doc("Occurrences of a repeated event.")] = None
+    reporting_controller: Annotated[Text | None, doc("Controller that reported the event.")] = None
+    reporting_instance: Annotated[Text | None, doc("Process that reported the event.")] = None
+    action: Annotated[Text | None, doc("Action that was taken.")] = None
+    reason: Annotated[Text | None, doc("Machine-readable reason, in CamelCase.")] = None
+    regarding: Annotated[ObjectReference, doc("Object that the event is about.", atomic=True)] = field(
         default_factory=ObjectReference
     )
-    related: Annotated[ObjectReference | None, doc("A second object it is about.", atomic=True)] = None
-    note: Annotated[Value | None, doc("What happened, as a sentence.")] = None
-    type: Annotated[Text | None, doc("Normal or Warning.")] = None
-    deprecated_source: Annotated[EventSource | None, doc("Who reported it, in a core Event.")] = None
-    deprecated_first_timestamp: Annotated[Time | None, doc("When first, in a core Event.")] = None
-    deprecated_last_timestamp: Annotated[Time | None, doc("When last, in a core Event.")] = None
-    deprecated_count: Annotated[int | None, doc("How many times, in a core Event.")] = None
+    related: Annotated[ObjectReference | None, doc("Secondary object that the event is about.", atomic=True)] = None
+    note: Annotated[Value | None, doc("Human-readable message.")] = None
+    type: Annotated[Text | None, doc("Type of the event: Normal or Warning.")] = None
+    deprecated_source: Annotated[EventSource | None, doc("Field source of a core Event.")] = None
+    deprecated_first_timestamp: Annotated[Time | None, doc("Field firstTimestamp of a core Event.")] = None
+    deprecated_last_timestamp: Annotated[Time | None, doc("Field lastTimestamp of a core Event.")] = None
+    deprecated_count: Annotated[int | None, doc("Field count of a core Event.")] = None
 
 
 RENAMED = {

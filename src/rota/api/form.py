@@ -1,4 +1,4 @@
-"""A kind's form: everything derived from its type that admitting an object needs, made once."""
+"""The form of a kind: schema, structure, rules and checks, derived from its type once."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 
 from rota.api import validation
-from rota.api.fitting import fitting
 from rota.api.kind import Kind
 from rota.api.meta import status_type
 from rota.api.problems import BLOCKING, NO_FIELD, NOT_CHECKED, Problem, invalid, within
+from rota.api.quick_check import quick_check
 from rota.api.rules import evaluate, rule_tree
 from rota.api.schema import object_node, object_schema
 
 
 class Form:
-    """How objects of one kind are made to conform.
+    """Validation and defaulting of the objects of one kind.
 
     Objects are JSON dicts that the caller owns: they are changed in place.
     """
@@ -27,9 +27,9 @@ class Form:
         self.schema = object_schema(kind)
         self.node = object_node(kind)
         self.rules = rule_tree(self.schema, self.node)
-        self._fit = fitting(self.schema)
+        self._check = quick_check(self.schema)
         self._status = self.schema["properties"].get("status")
-        self._fit_status = fitting(self._status) if kind.has_status and self._status else None
+        self._check_status = quick_check(self._status) if kind.has_status and self._status else None
         self._type = kind.type
         # The class itself: msgspec analyses anything else anew at each conversion.
         self._status_type = status_type(kind.type) if kind.has_status else Any
@@ -39,12 +39,12 @@ class Form:
 
         Returns the paths of unknown fields, and the problems.
         """
-        if self._fit(obj) and _typed(obj, self._type) is not None:
+        if self._check(obj) and _typed(obj, self._type) is not None:
             return [], []
         return self.walk(obj)
 
     def walk(self, obj: dict[str, Any]) -> tuple[list[str], list[Problem]]:
-        """What `conform` does for objects that are not plainly right. For the others it comes to the same."""
+        """Do what `conform` does, by the thorough walk alone. The verdict is the same."""
         unknown: list[str] = []
         found: list[Problem] = []
         validation.prune(self.schema, obj, "", unknown)
@@ -56,7 +56,7 @@ class Form:
         return unknown, found
 
     def conform_status(self, obj: dict[str, Any]) -> tuple[list[str], list[Problem]]:
-        """The same for the status alone: what a write through the status subresource can change."""
+        """Do the same for the status alone, which is all that a write through the status subresource changes."""
         assert self._status is not None, f"{self.kind} has no status"
         status = obj.get("status")
         if status is None:
@@ -67,12 +67,12 @@ class Form:
         return self.walk_status(obj)
 
     def typed_status(self, status: Any) -> Any:
-        """Return a status that is plainly right as its type, itself with defaults filled in; else None."""
-        assert self._fit_status is not None, f"{self.kind} has no status"
-        return _typed(status, self._status_type) if self._fit_status(status) else None
+        """Return a status as its type, with defaults filled in place; None if the thorough walk must look at it."""
+        assert self._check_status is not None, f"{self.kind} has no status"
+        return _typed(status, self._status_type) if self._check_status(status) else None
 
     def walk_status(self, obj: dict[str, Any]) -> tuple[list[str], list[Problem]]:
-        """What `conform_status` does for a status that is not plainly right."""
+        """Do what `conform_status` does, by the thorough walk alone."""
         assert self._status is not None, f"{self.kind} has no status"
         status = obj["status"]
         unknown: list[str] = []
@@ -87,13 +87,13 @@ class Form:
         return unknown, found
 
     def prune(self, part: dict[str, Any]) -> list[str]:
-        """Remove what is unknown from some fields of an object. Returns the paths."""
+        """Remove unknown fields from a part of an object. Return their paths."""
         unknown: list[str] = []
         validation.prune(self.schema, part, "", unknown)
         return unknown
 
     def break_rules(self, obj: dict[str, Any], old: dict[str, Any] | None, found: list[Problem]) -> list[Problem]:
-        """The problems found so far and those of the rules, which an object in no state for it is spared."""
+        """Return the problems found so far and those of the rules. Rules do not run on a malformed object."""
         if self.rules.empty:
             return found
         broken = list(found)
@@ -110,7 +110,7 @@ class Form:
 
 
 def _typed(value: Any, type_: Any) -> Any:
-    """Return a value as its type; None: it has another."""
+    """Return a value converted to a type; None if it does not fit."""
     try:
         return msgspec.convert(value, type_)
     except msgspec.ValidationError:
@@ -119,5 +119,5 @@ def _typed(value: Any, type_: Any) -> Any:
 
 @cache
 def form(kind: Kind) -> Form:
-    """The form of a kind."""
+    """Return the form of a kind."""
     return Form(kind)

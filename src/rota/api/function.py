@@ -1,4 +1,4 @@
-"""Function and Schedule: code with a handler, and when to call it."""
+"""Function and Schedule: code with a handler, and the clock that starts functions and tasks."""
 
 from typing import Annotated, Literal
 
@@ -6,6 +6,7 @@ from msgspec import field
 
 from rota.api.copies import FUNCTION_COPIES
 from rota.api.egress import Network
+from rota.api.field_rules import ENTRYPOINT, REQUIREMENT, program
 from rota.api.kind import ALL, Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import (
@@ -25,7 +26,6 @@ from rota.api.model import (
 from rota.api.parts import EGRESS, NETWORK, Argv, Env, Isolation, Resources, Targets
 from rota.api.task import TaskTemplate
 from rota.api.templates import SCHEDULE_TEMPLATES
-from rota.api.texts import ENTRYPOINT, REQUIREMENT, program
 from rota.api.times import TIMES
 
 CITIES_MAX = 64
@@ -33,31 +33,33 @@ INLINE_LENGTH_MAX = 262_144
 CRON_LENGTH_MAX = 256
 ZONE_LENGTH_MAX = 64
 ACTIVE_MAX = 1_000
-"""Runs of one schedule under way at once."""
+"""Bound on the unfinished runs of one schedule."""
 
 Regions = Annotated[
-    list[CityCode], doc("Cities that serve it. Omitted: the server's choice.", max_length=CITIES_MAX, unique=True)
+    list[CityCode],
+    doc("Codes of the cities that it may run in. Omitted: the server chooses.", max_length=CITIES_MAX, unique=True),
 ]
 
 
 class Source(Model):
-    """Where a function's code is."""
+    """Code of a function. Exactly one of the fields must be set."""
 
     rules = (exactly_one("digest", "inline", "workspaceRef"),)
     digest: Annotated[
-        str | None, doc("A blob of the gateway, by its digest.", max_length=71, pattern="^sha256:[0-9a-f]{64}$")
+        str | None,
+        doc("Digest of a blob of the gateway that has the code.", max_length=71, pattern="^sha256:[0-9a-f]{64}$"),
     ] = None
-    inline: Annotated[str | None, doc("The code itself, as one file.", max_length=INLINE_LENGTH_MAX)] = None
-    workspace_ref: Annotated[Ref | None, doc("A workspace that holds it.", refers="Workspace")] = None
+    inline: Annotated[str | None, doc("Code itself, as one file.", max_length=INLINE_LENGTH_MAX)] = None
+    workspace_ref: Annotated[Ref | None, doc("Workspace that has the code.", refers="Workspace")] = None
 
 
 class FunctionScale(Model):
-    """How many workers a function has."""
+    """Bounds on the number of workers of a function."""
 
     rules = (Rule("self.min <= self.max", "min must not be greater than max", "min"),)
-    min: Annotated[int, doc("Workers kept warm without calls.", ge=0, le=1000)] = 0
-    max: Annotated[int, doc("Workers at most.", ge=1, le=1000)] = 4
-    idle_seconds: Annotated[int, doc("Seconds without a call after which a worker goes.", ge=1, le=86400)] = 300
+    min: Annotated[int, doc("Minimum number of workers, kept even without calls.", ge=0, le=1000)] = 0
+    max: Annotated[int, doc("Maximum number of workers.", ge=1, le=1000)] = 4
+    idle_seconds: Annotated[int, doc("Seconds without a call after which a worker is stopped.", ge=1, le=86400)] = 300
 
 
 class FunctionSpec(Model):
@@ -83,63 +85,74 @@ class FunctionSpec(Model):
         EGRESS,
     )
     checks = (FUNCTION_COPIES,)
-    runtime: Annotated[Literal["python", "command"], doc("What runs it.")] = "python"
-    entrypoint: Annotated[str | None, doc("The handler, as module:callable.", max_length=253)] = None
+    runtime: Annotated[
+        Literal["python", "command"],
+        doc("Runtime of the function: python calls a handler, command runs a program for each call."),
+    ] = "python"
+    entrypoint: Annotated[str | None, doc("Handler of a python function, as module:callable.", max_length=253)] = None
     command: Annotated[
         Argv,
         doc(
-            "A command that reads the event on stdin and writes its result on stdout.",
+            "Command of a command function. It reads the event on stdin and writes its result on stdout.",
             min_length=1,
             max_length=LIST_ITEMS_MAX,
         ),
     ] = []
-    source: Annotated[Source, doc("Where the code is.")]
+    source: Annotated[Source, doc("Code of the function.")]
     requirements: Annotated[
-        list[Line], doc("Packages installed once into a cached environment.", max_length=LIST_ITEMS_MAX)
+        list[Line],
+        doc(
+            "Packages to install, as pip requirements. They are installed once, into a cached environment.",
+            max_length=LIST_ITEMS_MAX,
+        ),
     ] = []
-    public: Annotated[bool, doc("Whether anyone may call it without a key.")] = False
-    timeout_seconds: Annotated[int, doc("Seconds a call may take.", ge=1, le=3600)] = 30
-    concurrency: Annotated[int, doc("Calls that one worker takes at once.", ge=1, le=100)] = 1
+    public: Annotated[bool, doc("If true, the function can be called without a key.")] = False
+    timeout_seconds: Annotated[int, doc("Seconds after which a call is ended as failed.", ge=1, le=3600)] = 30
+    concurrency: Annotated[int, doc("Number of calls that one worker handles at once.", ge=1, le=100)] = 1
     env: Env = []
-    resources: Annotated[Resources | None, doc("What a worker is promised and may use.")] = None
-    isolation: Annotated[Isolation | None, doc("Sandboxed or not. Omitted: as the host can.")] = None
+    resources: Annotated[Resources | None, doc("Resource requests and limits of each worker.")] = None
+    isolation: Annotated[
+        Isolation | None, doc("Isolation of the workers. Omitted: sandbox, if the host supports it.")
+    ] = None
     network: Annotated[Network | None, NETWORK] = None
     egress: Targets = []
-    scale: Annotated[FunctionScale, doc("How many workers it has.")] = field(default_factory=FunctionScale)
+    scale: Annotated[FunctionScale, doc("Bounds on the number of workers.")] = field(default_factory=FunctionScale)
     regions: Regions = []
 
 
 class Calls(Model):
-    """How many calls ended how."""
+    """Numbers of finished calls by outcome."""
 
-    succeeded: Annotated[int, doc("Calls that returned.", ge=0)] = 0
-    failed: Annotated[int, doc("Calls that did not.", ge=0)] = 0
+    succeeded: Annotated[int, doc("Number of calls that returned.", ge=0)] = 0
+    failed: Annotated[int, doc("Number of calls that failed.", ge=0)] = 0
 
 
 class LoadedVersion(Model):
     """A version that a worker has loaded."""
 
-    version: Annotated[Text, doc("The version.")]
-    time: Annotated[Time | None, doc("When it was first loaded.")] = None
+    version: Annotated[Text, doc("Hash of the version.")]
+    time: Annotated[Time | None, doc("Time at which the version was first loaded.")] = None
     template: Annotated[
-        JSONObject, doc("What its workers are made from: it goes on while a newer version is not loaded.", atomic=True)
+        JSONObject, doc("Template of its workers. It serves until a newer version is loaded.", atomic=True)
     ]
 
 
 class FunctionStatus(ObjectStatus):
-    """What serves the function."""
+    """Status of a function."""
 
-    url: Annotated[Text | None, doc("Where it is called.")] = None
+    url: Annotated[Text | None, doc("URL of the function.")] = None
     version: Annotated[
         Text | None,
-        doc("The newest version: a hash of all that its workers are made from. The condition Loaded is about it."),
+        doc("Hash of the newest version of code and settings. The condition Loaded is about it."),
     ] = None
-    last_loaded: Annotated[LoadedVersion | None, doc("The version that was loaded last, and that answers.")] = None
-    digest: Annotated[Text | None, doc("The code that is served.")] = None
-    region: Annotated[Text | None, doc("The city that serves it.")] = None
-    ready_workers: Annotated[int, doc("Workers that can take a call.", ge=0)] = 0
-    last_call_time: Annotated[Time | None, doc("When it was last called.")] = None
-    calls: Annotated[Calls | None, doc("How many calls ended how.")] = None
+    last_loaded: Annotated[LoadedVersion | None, doc("Version that answers calls: the last one that was loaded.")] = (
+        None
+    )
+    digest: Annotated[Text | None, doc("Digest of the code that answers calls.")] = None
+    region: Annotated[Text | None, doc("Code of the city that serves the function.")] = None
+    ready_workers: Annotated[int, doc("Number of workers that can take a call.", ge=0)] = 0
+    last_call_time: Annotated[Time | None, doc("Time of the last call.")] = None
+    calls: Annotated[Calls | None, doc("Numbers of finished calls by outcome.")] = None
 
 
 @kind(
@@ -157,30 +170,30 @@ class FunctionStatus(ObjectStatus):
 class Function(Object):
     """Code with a handler, called over HTTP, by schedules and by tasks."""
 
-    spec: Annotated[FunctionSpec, doc("The code and how it is served.")]
-    status: Annotated[FunctionStatus | None, doc("What serves it.")] = None
+    spec: Annotated[FunctionSpec, doc("Code of the function, and settings of its workers.")]
+    status: Annotated[FunctionStatus | None, doc("Status of the function.")] = None
 
     def readiness(self) -> Readiness:
         return by_condition(self.metadata, self.status)
 
 
-class Target(Model):
-    """What a schedule starts."""
+class ScheduleTarget(Model):
+    """A function or a task that a schedule starts. Exactly one of the fields must be set."""
 
     rules = (exactly_one("functionRef", "taskTemplate"),)
-    function_ref: Annotated[Ref | None, doc("The function to call.", refers="Function", needs="existence")] = None
-    task_template: Annotated[TaskTemplate | None, doc("The task to make.", needs="existence")] = None
+    function_ref: Annotated[Ref | None, doc("Function to call.", refers="Function", needs="existence")] = None
+    task_template: Annotated[TaskTemplate | None, doc("Template of the task to create.", needs="existence")] = None
 
 
 class History(Model):
-    """How many finished runs are kept."""
+    """Numbers of finished runs that are kept."""
 
-    succeeded: Annotated[int, doc("Of those that succeeded.", ge=0, le=1000)] = 10
-    failed: Annotated[int, doc("Of those that failed.", ge=0, le=1000)] = 10
+    succeeded: Annotated[int, doc("Number of succeeded runs to keep.", ge=0, le=1000)] = 10
+    failed: Annotated[int, doc("Number of failed runs to keep.", ge=0, le=1000)] = 10
 
 
 class ScheduleSpec(Model):
-    """When to start what."""
+    """ScheduleTarget of a schedule, and the times at which it starts."""
 
     rules = (
         Rule(
@@ -194,7 +207,7 @@ class ScheduleSpec(Model):
     cron: Annotated[
         str,
         doc(
-            "Five cron fields, or @hourly, @daily, @weekly, @monthly, @yearly.",
+            "Cron expression of five fields, or @hourly, @daily, @weekly, @monthly or @yearly.",
             min_length=1,
             max_length=CRON_LENGTH_MAX,
             pattern="^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)"
@@ -204,39 +217,52 @@ class ScheduleSpec(Model):
     time_zone: Annotated[
         str,
         doc(
-            "The time zone that cron speaks in.",
+            "IANA name of the time zone of cron, such as Europe/Berlin.",
             min_length=1,
             max_length=ZONE_LENGTH_MAX,
             pattern=r"^[A-Za-z][-+/\w]*$",
         ),
     ] = "UTC"
-    enabled: Annotated[bool, doc("Whether it ticks.")] = True
-    target: Annotated[Target, doc("What it starts.")]
-    payload: Annotated[JSONObject | None, doc("What the function is given, with `schedule` added.", atomic=True)] = None
+    enabled: Annotated[bool, doc("If false, the schedule is paused.")] = True
+    target: Annotated[ScheduleTarget, doc("Function or task to start at each tick.")]
+    payload: Annotated[JSONObject | None, doc("Event of the function. `schedule` is added to it.", atomic=True)] = None
     regions: Regions = []
-    overlap: Annotated[Literal["Allow", "Skip", "Replace"], doc("What to do when the last run still runs.")] = "Skip"
-    catch_up: Annotated[Literal["None", "Last", "All"], doc("Which missed ticks to make up for.")] = "Last"
-    catch_up_within_seconds: Annotated[int, doc("How old a missed tick may be.", ge=0, le=31_536_000)] = 3600
-    jitter_seconds: Annotated[int, doc("Spread the start over so many seconds.", ge=0, le=3600)] = 0
-    history: Annotated[History, doc("How many finished runs are kept.")] = field(default_factory=History)
+    overlap: Annotated[
+        Literal["Allow", "Skip", "Replace"],
+        doc("Policy for a tick while the last run is unfinished: start both, skip the tick, or cancel the last run."),
+    ] = "Skip"
+    catch_up: Annotated[Literal["None", "Last", "All"], doc("Missed ticks to make up for.")] = "Last"
+    catch_up_within_seconds: Annotated[
+        int, doc("Maximum age in seconds of a missed tick that is made up for.", ge=0, le=31_536_000)
+    ] = 3600
+    jitter_seconds: Annotated[
+        int, doc("Maximum seconds by which a start is delayed. The delay of a tick is always the same.", ge=0, le=3600)
+    ] = 0
+    history: Annotated[History, doc("Numbers of finished runs that are kept.")] = field(default_factory=History)
 
 
 class ScheduleStatus(ObjectStatus):
-    """When it ran and will run."""
+    """Status of a schedule."""
 
-    next_run_time: Annotated[Time | None, doc("The next tick.")] = None
-    last_scheduled_time: Annotated[Time | None, doc("The newest tick that was fired.")] = None
-    last_started_time: Annotated[Time | None, doc("When a run last started, or ended without having started.")] = None
-    last_completed_time: Annotated[Time | None, doc("When a run last ended.")] = None
-    last_error: Annotated[Text | None, doc("Why the last run failed, if it did.")] = None
-    run_count: Annotated[int, doc("Runs that were started: by ticks, and by hand.", ge=0)] = 0
+    next_run_time: Annotated[Time | None, doc("Time of the next tick.")] = None
+    last_scheduled_time: Annotated[Time | None, doc("Time of the newest tick that started a run.")] = None
+    last_started_time: Annotated[
+        Time | None, doc("Time at which a run last started, or ended without having started.")
+    ] = None
+    last_completed_time: Annotated[Time | None, doc("Time at which a run last finished.")] = None
+    last_error: Annotated[Text | None, doc("Error of the last run, if it failed.")] = None
+    run_count: Annotated[int, doc("Number of runs started, by ticks and by hand.", ge=0)] = 0
     skipped_count: Annotated[
-        int, doc("Ticks that became no task: overlapping, or missed and not made up for.", ge=0)
+        int, doc("Number of ticks that started no run: overlapping, or missed and not made up for.", ge=0)
     ] = 0
-    region: Annotated[Text | None, doc("The city it runs in.")] = None
-    active: Annotated[list[Name], doc("Tasks under way.", max_length=ACTIVE_MAX, unique=True)] = []
+    region: Annotated[Text | None, doc("Code of the city that the schedule runs in.")] = None
+    active: Annotated[list[Name], doc("Names of the unfinished runs.", max_length=ACTIVE_MAX, unique=True)] = []
     observed_cron: Annotated[
-        str | None, doc("The zone and cron that the next tick is of.", max_length=CRON_LENGTH_MAX + ZONE_LENGTH_MAX + 1)
+        str | None,
+        doc(
+            "Time zone and cron expression that nextRunTime was computed from.",
+            max_length=CRON_LENGTH_MAX + ZONE_LENGTH_MAX + 1,
+        ),
     ] = None
 
 
@@ -255,10 +281,10 @@ class ScheduleStatus(ObjectStatus):
     ),
 )
 class Schedule(Object):
-    """Starts a function or a task by the clock."""
+    """Starts a function or a task at times given by a cron expression."""
 
-    spec: Annotated[ScheduleSpec, doc("When to start what.")]
-    status: Annotated[ScheduleStatus | None, doc("When it ran and will run.")] = None
+    spec: Annotated[ScheduleSpec, doc("ScheduleTarget of the schedule, and the times at which it starts.")]
+    status: Annotated[ScheduleStatus | None, doc("Status of the schedule.")] = None
 
     def readiness(self) -> Readiness:
         return by_condition(self.metadata, self.status)

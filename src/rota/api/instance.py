@@ -1,11 +1,21 @@
-"""Instance: the one unit that runs, and the parts of its template that pools and workloads share."""
+"""Instance: the unit that runs, and its template, which pools and workloads share."""
 
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import field
 
+from rota.api.conflicts import PLACES, PORTS
 from rota.api.egress import Network
+from rota.api.field_rules import (
+    NOT_OF_THE_SYSTEM,
+    SYSTEM_PLACE,
+    beside_the_system,
+    image,
+    more_than_nothing,
+    place,
+    program,
+)
 from rota.api.kind import ALL, Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import (
@@ -25,93 +35,91 @@ from rota.api.model import (
     immutable,
 )
 from rota.api.parts import EGRESS, NETWORK, Amounts, Argv, Containment, Env, Resources, Targets
-from rota.api.sharing import PLACES, PORTS
-from rota.api.texts import (
-    NOT_OF_THE_SYSTEM,
-    SYSTEM_PLACE,
-    beside_the_system,
-    image,
-    more_than_nothing,
-    place,
-    program,
-)
 from rota.api.worker import WorkerRole
 
 CONTAINERS_MAX = 16
 ABSOLUTE_PATH = r"^/[^\x00-\x1f\x7f]*$"
 IDENTITY = "^[A-Za-z0-9][-_.:A-Za-z0-9]*$"
-"""Of a hold, an object or a template, as Rota makes them."""
+"""The form of ids and hashes that Rota makes."""
 RUNTIMES = Literal["process", "container", "pod"]
 
 
 class Port(Model):
     """A port that a container listens on."""
 
-    name: Annotated[Label, doc("The port's name.")]
+    name: Annotated[Label, doc("Name of the port.")]
     port: Annotated[
-        int | None, doc("The number. Omitted: the runtime picks one and puts it into the environment.", ge=1, le=65535)
+        int | None,
+        doc("Number of the port. Omitted: the runtime picks one and puts it into the environment.", ge=1, le=65535),
     ] = None
-    protocol: Annotated[Literal["TCP", "UDP"], doc("The protocol.")] = "TCP"
+    protocol: Annotated[Literal["TCP", "UDP"], doc("Protocol of the port.")] = "TCP"
 
 
 class ExecAction(Model):
     """A command run inside the instance."""
 
     rules = (program("command"),)
-    command: Annotated[Argv, doc("The command and its arguments.", min_length=1, max_length=LIST_ITEMS_MAX)]
+    command: Annotated[
+        Argv, doc("Command and its arguments. It is run without a shell.", min_length=1, max_length=LIST_ITEMS_MAX)
+    ]
 
 
 class HTTPGetAction(Model):
     """An HTTP request to the instance itself."""
 
-    path: Annotated[str, doc("The path.", max_length=1024, pattern=r"^/[^\x00-\x20\x7f]*$")] = "/"
-    port: Annotated[int, doc("The port.", ge=1, le=65535)]
+    path: Annotated[str, doc("Path to request.", max_length=1024, pattern=r"^/[^\x00-\x20\x7f]*$")] = "/"
+    port: Annotated[int, doc("Number of the port to request.", ge=1, le=65535)]
 
 
 class TCPSocketAction(Model):
-    """A connection to the instance itself."""
+    """A TCP connection to the instance itself."""
 
-    port: Annotated[int, doc("The port.", ge=1, le=65535)]
+    port: Annotated[int, doc("Number of the port to connect to.", ge=1, le=65535)]
 
 
 class Probe(Model):
-    """How a runtime finds out that a container is ready, or alive."""
+    """A check of whether a container is ready, or alive. Exactly one action must be set."""
 
     rules = (exactly_one("exec", "httpGet", "tcpSocket"),)
-    exec: Annotated[ExecAction | None, doc("Passes when the command exits with 0.")] = None
-    http_get: Annotated[HTTPGetAction | None, doc("Passes on a status from 200 to 399.")] = None
-    tcp_socket: Annotated[TCPSocketAction | None, doc("Passes when the connection opens.")] = None
+    exec: Annotated[ExecAction | None, doc("Command that succeeds with exit code 0.")] = None
+    http_get: Annotated[HTTPGetAction | None, doc("HTTP request that succeeds with a status from 200 to 399.")] = None
+    tcp_socket: Annotated[TCPSocketAction | None, doc("TCP connection that succeeds when it is opened.")] = None
     period_seconds: Annotated[int, doc("Seconds between two probes.", ge=1, le=3600)] = 10
-    timeout_seconds: Annotated[int, doc("Seconds a probe may take.", ge=1, le=3600)] = 1
-    failure_threshold: Annotated[int, doc("Failures in a row that count.", ge=1, le=100)] = 3
+    timeout_seconds: Annotated[int, doc("Seconds after which a probe has failed.", ge=1, le=3600)] = 1
+    failure_threshold: Annotated[
+        int, doc("Number of failures in a row after which the check has failed.", ge=1, le=100)
+    ] = 3
     initial_delay_seconds: Annotated[int, doc("Seconds before the first probe.", ge=0, le=3600)] = 0
 
 
 class Container(Model):
-    """One process, or one container, of an instance."""
+    """A process or container of an instance."""
 
     rules = (image("image"), program("command"))
-    name: Annotated[Label, doc("The container's name.")]
-    image: Annotated[Text | None, doc("The image. The process runtime needs none.")] = None
-    command: Annotated[Argv, doc("The program and its first arguments.", max_length=LIST_ITEMS_MAX)] = []
+    name: Annotated[Label, doc("Name of the container.")]
+    image: Annotated[Text | None, doc("Image of the container. The process runtime needs none.")] = None
+    command: Annotated[Argv, doc("Program and its first arguments.", max_length=LIST_ITEMS_MAX)] = []
     args: Annotated[Argv, doc("Further arguments.", max_length=LIST_ITEMS_MAX)] = []
-    working_dir: Annotated[Line | None, doc("The directory it starts in.")] = None
+    working_dir: Annotated[Line | None, doc("Working directory.")] = None
     env: Env = []
-    ports: Annotated[list[Port], doc("The ports it listens on.", max_length=64, keys=("name",))] = []
-    resources: Annotated[Resources | None, doc("What it is promised and may use.")] = None
-    readiness_probe: Annotated[Probe | None, doc("Tells when it can be used.")] = None
-    liveness_probe: Annotated[Probe | None, doc("Tells when it must be restarted.")] = None
+    ports: Annotated[list[Port], doc("Ports the container listens on.", max_length=64, keys=("name",))] = []
+    resources: Annotated[Resources | None, doc("Resource requests and limits of the container.")] = None
+    readiness_probe: Annotated[Probe | None, doc("Check of whether the container can be used.")] = None
+    liveness_probe: Annotated[
+        Probe | None, doc("Check of whether the container is alive. It is restarted when the check fails.")
+    ] = None
 
 
 class Volume(Model):
     """Files made from a Secret or a ConfigMap, updated when it changes."""
 
     rules = (exactly_one("configMap", "secret"), place("mountPath"))
-    name: Annotated[Label, doc("The volume's name.")]
-    config_map: Annotated[Ref | None, doc("The ConfigMap whose keys become files.", refers="ConfigMap")] = None
-    secret: Annotated[Ref | None, doc("The Secret whose keys become files.", refers="Secret")] = None
+    name: Annotated[Label, doc("Name of the volume.")]
+    config_map: Annotated[Ref | None, doc("ConfigMap whose keys become files.", refers="ConfigMap")] = None
+    secret: Annotated[Ref | None, doc("Secret whose keys become files.", refers="Secret")] = None
     mount_path: Annotated[
-        str, doc("The directory they appear in.", min_length=2, max_length=1024, pattern=ABSOLUTE_PATH)
+        str,
+        doc("Absolute path of the directory that has the files.", min_length=2, max_length=1024, pattern=ABSOLUTE_PATH),
     ]
 
 
@@ -119,35 +127,40 @@ class Storage(Model):
     """A directory that survives restarts, and recreation under the same ordinal."""
 
     rules = (*more_than_nothing("size"), place("path"), beside_the_system("path"))
-    size: Annotated[Quantity, doc("How much it may hold.")]
-    path: Annotated[str, doc("Where the instance sees it.", min_length=2, max_length=1024, pattern=ABSOLUTE_PATH)] = (
-        "/workspace"
-    )
+    size: Annotated[Quantity, doc("Capacity of the directory, such as 10Gi.")]
+    path: Annotated[
+        str,
+        doc(
+            "Absolute path of the directory inside the instance.", min_length=2, max_length=1024, pattern=ABSOLUTE_PATH
+        ),
+    ] = "/workspace"
 
 
 class Handler(Model):
-    """What answers calls in an instance of a function, of one version of its code."""
+    """The handler of one version of a function, in an instance of it."""
 
-    function: Annotated[Name, doc("The function.")]
-    runtime: Annotated[Literal["python", "command"], doc("What runs it.")]
-    entrypoint: Annotated[str | None, doc("The handler, as module:callable.", max_length=253)] = None
-    command: Annotated[Argv, doc("The command that answers a call.", max_length=LIST_ITEMS_MAX)] = []
+    function: Annotated[Name, doc("Name of the function.")]
+    runtime: Annotated[Literal["python", "command"], doc("Runtime of the function.")]
+    entrypoint: Annotated[str | None, doc("Handler, as module:callable.", max_length=253)] = None
+    command: Annotated[Argv, doc("Command that answers a call.", max_length=LIST_ITEMS_MAX)] = []
     code: Annotated[
         str | None,
-        doc("The digest of the code. Omitted: it is in the workspace.", max_length=71, pattern="^sha256:[0-9a-f]{64}$"),
+        doc(
+            "Digest of the code. Omitted: the code is in the workspace.", max_length=71, pattern="^sha256:[0-9a-f]{64}$"
+        ),
     ] = None
     packages: Annotated[
         str | None,
-        doc("The packages that it requires, by the hash of their list.", max_length=64, pattern="^[0-9a-f]{64}$"),
+        doc("Hash of the list of required packages.", max_length=64, pattern="^[0-9a-f]{64}$"),
     ] = None
-    concurrency: Annotated[int, doc("Calls that it takes at once.", ge=1, le=100)] = 1
+    concurrency: Annotated[int, doc("Number of calls handled at once.", ge=1, le=100)] = 1
 
 
 class InstanceTemplate(Model):
-    """What an instance runs: the part of its spec that people write."""
+    """Template of instances: the part of their spec that people write."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        # In a container it is the image that says what is where.
+        # In a container, the image determines the folders of the system.
         Rule(
             "!has(self.volumes) || (has(self.runtime) ? self.runtime != 'process' : self.containers.exists(one,"
             f" has(one.image))) || !self.volumes.exists(one, one.mountPath.matches('{SYSTEM_PLACE}'))",
@@ -162,25 +175,35 @@ class InstanceTemplate(Model):
         EGRESS,
     )
     checks = (PORTS, PLACES)
-    runtime: Annotated[RUNTIMES | None, doc("How it is made real. Omitted: the server's default.")] = None
-    containers: Annotated[list[Container], doc("What runs.", min_length=1, max_length=CONTAINERS_MAX, keys=("name",))]
-    volumes: Annotated[list[Volume], doc("Files from Secrets and ConfigMaps.", max_length=64, keys=("name",))] = []
-    instance_type: Annotated[Name | None, doc("A named size.", refers="InstanceType")] = None
-    requests: Annotated[Amounts | None, doc("Its size, where no instance type or container limits say it.")] = None
-    storage: Annotated[Storage | None, doc("A directory that survives recreation.")] = None
-    worker: Annotated[WorkerRole | None, doc("What runs tasks in it. Omitted: its containers run, and no tasks.")] = (
+    runtime: Annotated[RUNTIMES | None, doc("Runtime of the instance. Omitted: the server's default.")] = None
+    containers: Annotated[
+        list[Container], doc("Containers of the instance.", min_length=1, max_length=CONTAINERS_MAX, keys=("name",))
+    ]
+    volumes: Annotated[list[Volume], doc("Files made from Secrets and ConfigMaps.", max_length=64, keys=("name",))] = []
+    instance_type: Annotated[
+        Name | None, doc("InstanceType that gives the size of the instance.", refers="InstanceType")
+    ] = None
+    requests: Annotated[
+        Amounts | None, doc("Size of the instance, if neither instanceType nor the limits of its containers give it.")
+    ] = None
+    storage: Annotated[Storage | None, doc("Directory that survives restarts and recreation.")] = None
+    worker: Annotated[
+        WorkerRole | None, doc("Runner of tasks in the instance. Omitted: it runs its containers only, and no tasks.")
+    ] = None
+    workspace_ref: Annotated[Ref | None, doc("Workspace that the instance is prepared with.", refers="Workspace")] = (
         None
     )
-    workspace_ref: Annotated[Ref | None, doc("The workspace it is prepared with.", refers="Workspace")] = None
-    restart_policy: Annotated[Literal["Always", "OnFailure", "Never"], doc("When to start it again.")] = "Always"
+    restart_policy: Annotated[
+        Literal["Always", "OnFailure", "Never"], doc("Policy for restarting the instance after it has exited.")
+    ] = "Always"
     termination_grace_period_seconds: Annotated[
         int, doc("Seconds between the request to stop and the kill.", ge=0, le=86400)
     ] = 30
     isolation: Annotated[
         Containment | None,
         doc(
-            "Sandboxed or not. Omitted: as the host can; an explicit sandbox fails closed. gvisor: a container with a "
-            "kernel of its own, where the host has gVisor's runsc, or not at all."
+            "Isolation of the instance. Omitted: sandbox, if the host supports it; an explicit sandbox is never left "
+            "out. gvisor: a container with its own kernel, on hosts that have gVisor's runsc."
         ),
     ] = None
     network: Annotated[Network | None, NETWORK] = None
@@ -188,18 +211,18 @@ class InstanceTemplate(Model):
 
 
 class FunctionTemplate(InstanceTemplate):
-    """What an instance of a function runs."""
+    """Template of the instances of a function."""
 
-    handler: Annotated[Handler | None, doc("What answers calls in it. Made by Rota, for functions.")] = None
+    handler: Annotated[Handler | None, doc("Handler of calls. Set by Rota for functions.")] = None
 
 
 class SchedulingGate(Model):
-    """Something that must happen before the runtime does anything. Its owner alone removes it."""
+    """A condition for starting the instance. Only its owner removes it."""
 
     name: Annotated[
         str,
         doc(
-            "The gate's name, with a prefix of whoever removes it.",
+            "Name of the gate, prefixed with its owner's domain.",
             min_length=1,
             max_length=63,
             pattern="^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$",
@@ -208,74 +231,81 @@ class SchedulingGate(Model):
 
 
 class Assignment(Model):
-    """Who holds an instance, and for what."""
+    """Hold on an instance."""
 
-    id: Annotated[str, doc("This hold's identity.", min_length=1, max_length=128, pattern=IDENTITY)]
-    kind: Annotated[Literal["Task", "Claim", "Function"], doc("What holds it.")]
-    name: Annotated[Name, doc("The holder's name.")]
-    uid: Annotated[str, doc("The holder's uid.", min_length=1, max_length=64, pattern=IDENTITY)]
-    since: Annotated[Time, doc("Since when.")]
-    options: Annotated[JSONObject | None, doc("What this hold alone changes; gone with it.", atomic=True)] = None
+    id: Annotated[str, doc("ID of the hold.", min_length=1, max_length=128, pattern=IDENTITY)]
+    kind: Annotated[Literal["Task", "Claim", "Function"], doc("Kind of the holder.")]
+    name: Annotated[Name, doc("Name of the holder.")]
+    uid: Annotated[str, doc("UID of the holder.", min_length=1, max_length=64, pattern=IDENTITY)]
+    since: Annotated[Time, doc("Time at which the hold began.")]
+    options: Annotated[JSONObject | None, doc("Changes of the template for this hold only.", atomic=True)] = None
 
 
 class InstanceSpec(FunctionTemplate):
-    """One running thing with an ordinal."""
+    """Desired state of an instance."""
 
     rules = (*InstanceTemplate.rules, *immutable("cellName", "templateHash", "ordinal"))
     cell_name: Annotated[
-        Name | None, doc("The cell that runs it; immutable. Omitted: the one that it is written in.")
+        Name | None, doc("Cell that runs the instance. Immutable. Omitted: the cell it is written in.")
     ] = None
     scheduling_gates: Annotated[
-        list[SchedulingGate], doc("What must happen first.", max_length=16, keys=("name",))
+        list[SchedulingGate],
+        doc(
+            "Conditions for starting the instance. It is not started while there are any.",
+            max_length=16,
+            keys=("name",),
+        ),
     ] = []
     template_hash: Annotated[
-        str, doc("The template it was made from; immutable.", min_length=1, max_length=64, pattern=IDENTITY)
+        str, doc("Hash of the template it was made from. Immutable.", min_length=1, max_length=64, pattern=IDENTITY)
     ]
-    ordinal: Annotated[int, doc("Its number among its siblings; immutable.", ge=0, le=1_000_000)]
-    assignment: Annotated[Assignment | None, doc("Who holds it. Written by the pool's leader only.")] = None
+    ordinal: Annotated[int, doc("Number of the instance among its siblings. Immutable.", ge=0, le=1_000_000)]
+    assignment: Annotated[Assignment | None, doc("Current hold on the instance. Written by Rota only.")] = None
 
 
 class LastExit(Model):
-    """How the last run ended."""
+    """Last exit of an instance."""
 
-    code: Annotated[int | None, doc("The exit code.")] = None
-    signal: Annotated[int | None, doc("The signal that ended it.")] = None
-    reason: Annotated[Text | None, doc("Why, as one word.")] = None
-    time: Annotated[Time | None, doc("When.")] = None
+    code: Annotated[int | None, doc("Exit code, unless a signal ended it.")] = None
+    signal: Annotated[int | None, doc("Signal that ended it, if one did.")] = None
+    reason: Annotated[Text | None, doc("Machine-readable reason.")] = None
+    time: Annotated[Time | None, doc("Time of the exit.")] = None
 
 
 class Address(Model):
-    """Where one of its ports can be reached, as the runtime recorded it."""
+    """Address of a port of an instance, as the runtime recorded it."""
 
-    name: Annotated[str, doc("The port's name.", min_length=1, max_length=63)]
-    host: Annotated[Text, doc("The host.")]
-    port: Annotated[int, doc("The port's number.", ge=1, le=65535)]
+    name: Annotated[str, doc("Name of the port.", min_length=1, max_length=63)]
+    host: Annotated[Text, doc("Host name or IP address.")]
+    port: Annotated[int, doc("Number of the port.", ge=1, le=65535)]
 
 
 class AssignmentStatus(Model):
-    """How far the runner is with the assignment."""
+    """Progress of the runner with a hold."""
 
-    id: Annotated[str, doc("Which hold this speaks of.", min_length=1, max_length=128)]
-    phase: Annotated[Literal["Accepted", "Running", "Done"], doc("How far it is.")]
+    id: Annotated[str, doc("ID of the hold.", min_length=1, max_length=128)]
+    phase: Annotated[Literal["Accepted", "Running", "Done"], doc("Progress of the runner.")]
 
 
 class InstanceStatus(ObjectStatus):
-    """What is really there."""
+    """Observed state of an instance."""
 
     phase: Annotated[
         Literal["Pending", "Starting", "Idle", "Running", "Stopping", "Failed", "Succeeded"] | None,
-        doc("Where it is in its life. Idle and Running: free or held, for pooled ones."),
+        doc("Phase of the instance. In a pool, Idle is free and Running is held."),
     ] = None
-    observed_template_hash: Annotated[str | None, doc("The template that really runs.", max_length=64)] = None
-    granted_requests_hash: Annotated[str | None, doc("The size that its quota grant is for.", max_length=64)] = None
-    runtime_id: Annotated[str | None, doc("The runtime's own name for it.", max_length=253)] = field(
+    observed_template_hash: Annotated[str | None, doc("Hash of the template that runs.", max_length=64)] = None
+    granted_requests_hash: Annotated[
+        str | None, doc("Hash of the requests that the quota has granted.", max_length=64)
+    ] = None
+    runtime_id: Annotated[str | None, doc("ID that the runtime gave the instance.", max_length=253)] = field(
         default=None, name="runtimeID"
     )
-    start_time: Annotated[Time | None, doc("When it was started.")] = None
-    restarts: Annotated[int, doc("How often it was started again.", ge=0)] = 0
-    last_exit: Annotated[LastExit | None, doc("How the last run ended.")] = None
-    addresses: Annotated[list[Address], doc("Where its ports can be reached.", max_length=1024, keys=("name",))] = []
-    assignment: Annotated[AssignmentStatus | None, doc("How far the runner is with the assignment.")] = None
+    start_time: Annotated[Time | None, doc("Time at which the instance was started.")] = None
+    restarts: Annotated[int, doc("Number of restarts.", ge=0)] = 0
+    last_exit: Annotated[LastExit | None, doc("Last exit of the instance.")] = None
+    addresses: Annotated[list[Address], doc("Addresses of its ports.", max_length=1024, keys=("name",))] = []
+    assignment: Annotated[AssignmentStatus | None, doc("Progress of the runner with the current hold.")] = None
 
 
 @kind(
@@ -296,10 +326,10 @@ class InstanceStatus(ObjectStatus):
     selectable=(".spec.cellName", ".status.phase"),
 )
 class Instance(Object):
-    """One running thing with an ordinal, made by Rota."""
+    """A process or container that Rota runs, with an ordinal. Made by Rota."""
 
-    spec: Annotated[InstanceSpec, doc("What should run.")]
-    status: Annotated[InstanceStatus | None, doc("What is really there.")] = None
+    spec: Annotated[InstanceSpec, doc("Desired state of the instance.")]
+    status: Annotated[InstanceStatus | None, doc("Observed state of the instance.")] = None
 
     def readiness(self) -> Readiness:
         if self.status is not None and self.status.phase == "Failed":

@@ -1,4 +1,4 @@
-"""Kubernetes' dialect of JSONPath: where columns, conditions and people say a value is.
+"""Kubernetes' dialect of JSONPath, for printer columns, conditions and `-o jsonpath`.
 
 A path is a chain of fields (`.status.phase`, `['a.b']`, `.a\\.b`), indexes and slices (`[0]`, `[-1]`, `[1:3]`),
 wildcards (`[*]`, `.*`), unions (`['a','b']`), descents (`..name`) and filters (`[?(@.type=="Ready")]`). What is not
@@ -38,7 +38,7 @@ class Path:
         self._steps = _parsed(text.strip())
 
     def find(self, root: Any) -> list[Any]:
-        """Every value that the path leads to."""
+        """Return every value that the path leads to."""
         found = [root]
         for step in self._steps:
             found = _bounded(inner for value in found for inner in step(value))
@@ -55,7 +55,7 @@ def _bounded(values: Iterator[Any]) -> list[Any]:
 
 
 def shown(value: Any) -> str:
-    """A value as a template prints it: text as it is, the rest as JSON."""
+    """Return a value as a template prints it: text as it is, others as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -100,7 +100,7 @@ def _field(text: str, at: int) -> tuple[int, Step]:
 
 
 def _closing(text: str, at: int) -> int:
-    """Where the bracket that opens here is closed, whatever stands in quotes between."""
+    """Return the position of the bracket that closes the one at `at`. Quoted brackets do not count."""
     depth, quote = 0, ""
     for i in range(at, len(text)):
         char = text[i]
@@ -271,12 +271,12 @@ class Template:
         assert not rest, "everything is read at the outermost level"
 
     def render(self, root: Any) -> str:
-        """The text, with every path replaced by what it yields, separated by blanks."""
+        """Return the text, with every path replaced by its values, separated by blanks."""
         return "".join(_rendered(self._body, root, root))
 
 
 def _pieces(text: str) -> list[tuple[bool, str]]:
-    """The template cut into text and, marked, what stands in braces."""
+    """Split a template into texts and, marked True, the contents of braces."""
     out: list[tuple[bool, str]] = []
     for found in re.finditer(r"\{((?:'[^']*'|\"(?:\\.|[^\"])*\"|[^{}'\"])*)\}|([^{]+)|(\{)", text):
         if found[3]:

@@ -1,4 +1,4 @@
-"""What the API needs to know of a kind beside its fields, and the table of all kinds."""
+"""A kind's place in the API beside its fields, and the table of all kinds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ VERSION = "v1alpha1"
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 READ_VERBS = ("get", "list", "watch")
 ALL = "all"
-"""The category that `kubectl get all` shows: what runs, and what makes it run. Not configuration, as on Kubernetes."""
+"""The category that `kubectl get all` shows: running things and their owners, without configuration, as on
+Kubernetes."""
 SCALE_MAX = 2**31 - 1
 """The greatest number that the scale subresource can show."""
 
@@ -35,14 +36,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where the scale subresource finds its numbers."""
+    """Paths of the scale subresource."""
 
     spec_replicas: str
     status_replicas: str
     selector: str = ""
 
     def typed_paths(self) -> tuple[tuple[str, type], ...]:
-        """Each path, and the type of what is there."""
+        """Return each path with the type of its value."""
         numbers: tuple[tuple[str, type], ...] = ((self.spec_replicas, int), (self.status_replicas, int))
         return (*numbers, (self.selector, str)) if self.selector else numbers
 
@@ -52,7 +53,7 @@ AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """A kind's place in the API. The object's Go-style names are Kubernetes' words for the same things."""
+    """A kind's place in the API, in Kubernetes' terms."""
 
     name: str
     plural: str
@@ -67,22 +68,22 @@ class Kind:
     has_status: bool = True
     """Status is a subresource: the main verbs ignore it, `/status` changes nothing else."""
     made: bool = False
-    """Made by Rota, not written by people."""
+    """True for objects that Rota makes and people do not write."""
     selectable: tuple[str, ...] = ()
     """Fields that field selectors may use, beside name and namespace."""
     selected_at: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Further names that field selectors may use, each with the paths of the stored object that it stands for: the
     first that is not empty counts."""
     custom: bool = True
-    """A custom resource on a cluster; otherwise one that every Kubernetes API server has."""
+    """True for a custom resource; False for a kind that every Kubernetes API server has."""
     verbs: tuple[str, ...] = VERBS
-    """What clients can do with its objects."""
+    """Verbs that clients can use on its objects."""
     served: bool = True
-    """Whether Rota's API has it. Rota uses objects of the others on a Kubernetes cluster."""
+    """False for kinds that Rota uses on a Kubernetes cluster and does not serve."""
     stored: Kind | None = None
     """The kind in whose form objects are stored, where this is another version of it."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Of another version: its outermost fields whose name differs, and their names in the stored form."""
+    """Top-level fields that have another name in the stored form, and that name. Only for other versions of a kind."""
 
     @cached_property
     def api_version(self) -> str:
@@ -90,17 +91,18 @@ class Kind:
 
     @cached_property
     def bucket(self) -> str:
-        """The name of the kind's resource, as errors have it: `workerpools.rota.dev`. Its place in the store."""
+        """Return the resource and group, such as `workerpools.rota.dev`: its bucket in the store, and its name in
+        errors."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def storage(self) -> Kind:
-        """The kind in whose form objects of this one are stored: itself, unless it is another version of it."""
+        """Return the kind in whose form objects are stored: itself, unless it is another version of that kind."""
         return self.stored or self
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The subresources by which objects are written."""
+        """Return the subresources that objects can be written through."""
         return (*(("status",) if self.has_status else ()), *(("scale",) if self.scale else ()))
 
     @property
@@ -109,16 +111,16 @@ class Kind:
 
     @property
     def api(self) -> Kind:
-        """Itself: a kind can stand wherever a class of objects can."""
+        """Return the kind itself, so that a kind can be used like a class of objects."""
         return self
 
     def decode(self, value: bytes) -> dict[str, Any]:
-        """An object from its JSON, as a plain dict; a class of objects makes an instance of itself."""
+        """Decode JSON to a plain dict. A class of objects decodes to an instance of itself."""
         decoded: dict[str, Any] = msgspec.json.decode(value)
         return decoded
 
     def key(self, namespace: str, name: str) -> str:
-        """The store's key of an object."""
+        """Return the store key of an object."""
         return f"{self.storage.bucket}/{namespace}/{name}"
 
     def __repr__(self) -> str:
@@ -151,7 +153,7 @@ def kind(
     verbs: tuple[str, ...] = VERBS,
     served: bool = True,
 ) -> Callable[[O], O]:
-    """Enter a type into the table of kinds."""
+    """Register a type in the table of kinds."""
 
     def enter(type_: O) -> O:
         custom = group == GROUP

@@ -1,4 +1,4 @@
-"""How kinds are written down: a base for their types, one annotation per field, rules beside the type.
+"""The declaration of kinds: a base for their types, an annotation for each field, and rules.
 
 A field is `name: Annotated[type, doc("What it means.", …bounds…)]`. Optional fields are `T | None = None`; a static
 default (one that the server stores) is a plain default. The wire name is the camelCase of the Python name. Everything
@@ -39,7 +39,7 @@ class Wrong(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A check in Python of the value of the type that declares it, where CEL cannot tell what is wrong.
+    """A check in Python of values of the type that declares it, for rules that CEL cannot express.
 
     Rota's own admission makes it. A cluster's API server knows CEL alone: there the kind's controller makes it, and
     says what it found in a condition.
@@ -47,9 +47,10 @@ class Check(NamedTuple):
 
     find: Callable[[dict[str, Any]], Iterable[Wrong]]
     fields: tuple[str, ...]
-    """What it looks at: on an update it is made only if one of these has changed."""
+    """The fields it reads. On an update it runs only if one of these has changed."""
     rules: tuple[Rule, ...] = ()
-    """What CEL can tell of the same, for API servers that know nothing else. Here the check stands for them."""
+    """The same check in CEL, as far as CEL can express it, for API servers of clusters. Rota does not evaluate
+    these."""
 
 
 ASCII_CLASSES = "(?a)"
@@ -210,7 +211,7 @@ TIME_PATTERN = (
     "^(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}"
     "([.][0-9]{1,9})?([Zz]|[-+]([01][0-9]|2[0-3]):[0-5][0-9])$"
 )
-"""What an API server, whose own idea of a time is wider, must ask of one for it to be readable everywhere."""
+"""A pattern of times that Rota can read too: the API server of a cluster accepts more."""
 _DIGITS_OF_UNIT = {
     "[num]?": "[0-9]{1,18}",
     "Ki|k": "[0-9]{1,15}",
@@ -226,18 +227,18 @@ _AMOUNTS = "|".join(
     rf"({whole}([.][0-9]{{0,18}})?|[.][0-9]{{1,18}})({unit})" for unit, whole in _DIGITS_OF_UNIT.items()
 )
 QUANTITY_PATTERN = rf"^[+]?({_AMOUNTS})$"
-"""Of Kubernetes' quantities those below 2^63 of whatever is counted: no sum, file or call of the system has more."""
+"""Kubernetes' quantities below 2^63, which is the bound of sums, files and system calls."""
 QUANTITY_MAX = 10**18
-"""Of one that is a number."""
+"""Bound on a quantity that is written as a number."""
 TOTAL_PATTERN = "^[0-9]{1,62}[nm]?$"
 
 LABEL_LENGTH_MAX = 63
 LABEL_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-"""What the name of a part of an object has to be: a DNS label."""
+"""A DNS label, for names of parts of an object."""
 NAME_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-"""What the name of an object has to be: a DNS subdomain."""
+"""A DNS subdomain, for names of objects."""
 KEY_PATTERN = "^[-._a-zA-Z0-9]+$"
-"""What a key of a Secret or ConfigMap has to be."""
+"""A key of a Secret or ConfigMap."""
 LINE_PATTERN = r"^[^\x00-\x1f\x7f]*$"
 NO_NUL_PATTERN = r"^[^\x00]*$"
 
@@ -270,13 +271,11 @@ JSONObject = dict[str, Any]
 class Ref(Model):
     """A reference to another object of the same namespace, or of the cluster, by name."""
 
-    name: Annotated[Name, doc("The name of the object referred to.")]
+    name: Annotated[Name, doc("Name of the object referred to.")]
 
 
 class KeyRef(Model):
     """A reference to one key of a Secret or ConfigMap."""
 
-    name: Annotated[Name, doc("The name of the object that holds the key.")]
-    key: Annotated[
-        str, doc("The key whose value is taken.", min_length=1, max_length=NAME_LENGTH_MAX, pattern=KEY_PATTERN)
-    ]
+    name: Annotated[Name, doc("Name of the object that has the key.")]
+    key: Annotated[str, doc("Key of the value.", min_length=1, max_length=NAME_LENGTH_MAX, pattern=KEY_PATTERN)]

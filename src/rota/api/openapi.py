@@ -21,12 +21,12 @@ APPLY = "application/apply-patch+yaml"
 
 
 def base_path(group: str, version: str) -> str:
-    """Where a group and version is served."""
+    """Return the path that a group and version is served at."""
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
 def component(kind: Kind) -> str:
-    """The name of a kind's schema."""
+    """Return the name of a kind's schema."""
     if kind.custom:
         reverse = ".".join(reversed(kind.group.split(".")))
         return f"{reverse}.{kind.version}.{kind.name}"
@@ -35,7 +35,7 @@ def component(kind: Kind) -> str:
 
 @cache
 def document(group: str, version: str) -> dict[str, Any]:
-    """The OpenAPI document of a group and version. Shared: do not change it."""
+    """Return the OpenAPI document of a group and version. It is shared: do not change it."""
     kinds = kinds_of(group, version)
     schemas: dict[str, Schema] = dict(_meta_schemas())
     for kind in kinds:
@@ -136,7 +136,8 @@ def _struct(properties: dict[str, Schema]) -> Schema:
 
 
 def _open(schema: Schema) -> Schema:
-    """A schema for documentation: metadata's maps may be null on the wire, and have no defaults."""
+    """Return a schema for documentation, in which every field is optional and may be null, as metadata is on the
+    wire."""
     out = exported(schema)
     out.pop("required", None)
     return {**out, "properties": {k: {**v, "nullable": True} for k, v in out["properties"].items()}}

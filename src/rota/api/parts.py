@@ -1,4 +1,4 @@
-"""What instances, workers and functions have in common: environment, commands and sizes."""
+"""Fields that instances, workers and functions share: environment, commands, network and sizes."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from rota.api.egress import HOST, NAME_MAX, PORTS_MAX, RANGE, TARGETS_MAX, target
+from rota.api.field_rules import more_than_nothing, within_limits
 from rota.api.model import (
     LIST_ITEMS_MAX,
     Argument,
@@ -19,23 +20,22 @@ from rota.api.model import (
     doc,
     exactly_one,
 )
-from rota.api.texts import more_than_nothing, within_limits
 
 Isolation = Literal["none", "sandbox"]
 Containment = Literal["none", "sandbox", "gvisor"]
-"""Of what may run in containers, too."""
+"""Isolation of instances that may run in containers too."""
 NETWORK = doc(
-    "Which network it has: none; egress, one of its own with a proxy as the only way out, which reaches what egress "
-    "lists; or the host's. Omitted: as the server was started, which is the host's unless that says otherwise."
+    "Network of the instance. egress: one of its own, with a proxy as the only way out, which reaches the "
+    "destinations in the field egress. Omitted: the server's default, which is host unless configured otherwise."
 )
 
 
 class ValueFrom(Model):
-    """Where an environment value is read from."""
+    """Source of an environment value. Exactly one of the fields must be set."""
 
     rules = (exactly_one("secretKeyRef", "configMapKeyRef"),)
-    secret_key_ref: Annotated[KeyRef | None, doc("A key of a Secret.", refers="Secret")] = None
-    config_map_key_ref: Annotated[KeyRef | None, doc("A key of a ConfigMap.", refers="ConfigMap")] = None
+    secret_key_ref: Annotated[KeyRef | None, doc("Key of a Secret.", refers="Secret")] = None
+    config_map_key_ref: Annotated[KeyRef | None, doc("Key of a ConfigMap.", refers="ConfigMap")] = None
 
 
 def _has_nul(env: dict[str, Any]) -> Iterator[Wrong]:
@@ -45,7 +45,7 @@ def _has_nul(env: dict[str, Any]) -> Iterator[Wrong]:
 
 
 class EnvVar(Model):
-    """One environment variable."""
+    """An environment variable."""
 
     rules = (
         exactly_one("value", "valueFrom"),
@@ -53,10 +53,10 @@ class EnvVar(Model):
     )
     checks = (Check(_has_nul, ("value",)),)
     name: Annotated[
-        str, doc("The variable's name.", min_length=1, max_length=253, pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")
+        str, doc("Name of the variable.", min_length=1, max_length=253, pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")
     ]
-    value: Annotated[Value | None, doc("Its value.")] = None
-    value_from: Annotated[ValueFrom | None, doc("Where its value is read from.")] = None
+    value: Annotated[Value | None, doc("Value of the variable.")] = None
+    value_from: Annotated[ValueFrom | None, doc("Source of the value.")] = None
 
 
 Env = Annotated[list[EnvVar], doc("Environment variables.", max_length=LIST_ITEMS_MAX, keys=("name",))]
@@ -75,14 +75,14 @@ def _wrong_target(entry: dict[str, Any]) -> Iterator[Wrong]:
 
 
 class Egress(Model):
-    """What can be reached: a name, or a range of addresses."""
+    """An allowed destination: a name, or a range of addresses."""
 
     rules = (exactly_one("host", "cidr"),)
     checks = (Check(_wrong_target, ("host", "cidr")),)
     host: Annotated[
         str | None,
         doc(
-            "A name; *.example.com stands for all names below example.com.",
+            "Host name. *.example.com stands for all names below example.com.",
             min_length=1,
             max_length=NAME_MAX,
             pattern=HOST,
@@ -91,20 +91,22 @@ class Egress(Model):
     cidr: Annotated[
         str | None,
         doc(
-            "A range of addresses, such as 192.0.2.0/24. Loopback, link-local and metadata addresses are reached by a "
-            "range of such ones alone.",
+            "Range of addresses, such as 192.0.2.0/24. Loopback, link-local and metadata addresses are allowed by a "
+            "range within theirs only.",
             min_length=1,
             max_length=64,
             pattern=RANGE,
         ),
     ] = None
-    ports: Annotated[list[Annotated[int, Meta(ge=1, le=65535)]], doc("Ports. Omitted: all.", max_length=PORTS_MAX)] = []
+    ports: Annotated[
+        list[Annotated[int, Meta(ge=1, le=65535)]], doc("Allowed ports. Omitted: all ports.", max_length=PORTS_MAX)
+    ] = []
 
 
 Targets = Annotated[
     list[Egress],
     doc(
-        "What it can reach, with network egress. Omitted: what the server was started with.",
+        "Allowed destinations of network egress. Omitted: the server's default.",
         max_length=TARGETS_MAX,
     ),
 ]
@@ -116,23 +118,23 @@ EGRESS = Rule(
 
 
 class Amounts(Model):
-    """An amount of each resource."""
+    """Amounts of resources."""
 
-    cpu: Annotated[Quantity | None, doc("Virtual CPUs: 2, 500m.")] = None
-    memory: Annotated[Quantity | None, doc("Memory: 512Mi, 2Gi.")] = None
+    cpu: Annotated[Quantity | None, doc("Virtual CPUs, such as 2 or 500m.")] = None
+    memory: Annotated[Quantity | None, doc("Memory, such as 512Mi or 2Gi.")] = None
 
 
 class Limits(Amounts):
-    """What may be used of each resource at most."""
+    """Maximum amounts of resources."""
 
     pids: Annotated[
-        int | None, doc("Processes and threads at once. Omitted: the server's default.", ge=1, le=4_194_304)
+        int | None, doc("Number of processes and threads at once. Omitted: the server's default.", ge=1, le=4_194_304)
     ] = None
 
 
 class Resources(Model):
-    """What a container is promised, and what it may use at most."""
+    """Resource requests and limits."""
 
     rules = (*more_than_nothing("limits.cpu", "limits.memory"), within_limits("cpu"), within_limits("memory"))
-    requests: Annotated[Amounts | None, doc("What it is promised.")] = None
-    limits: Annotated[Limits | None, doc("What it may use at most. Omitted: the server's defaults.")] = None
+    requests: Annotated[Amounts | None, doc("Guaranteed amounts.")] = None
+    limits: Annotated[Limits | None, doc("Maximum amounts. Omitted: the server's defaults.")] = None

@@ -15,7 +15,7 @@ NOT_IN_JSON = re.compile("[<>&\u2028\u2029]")
 
 
 def printed(value: Any) -> str:
-    """A value within a message."""
+    """Return a value as messages quote it."""
     if isinstance(value, str):
         return quoted(value)
     return number(value) if isinstance(value, float) else _json(value)
@@ -35,7 +35,7 @@ def _json(value: Any) -> str:
 
 
 def plain(value: Any) -> str:
-    """A value as a part of a sentence, without quotes."""
+    """Return a value as a part of a sentence, without quotes."""
     match value:
         case None:
             return "<nil>"
@@ -51,7 +51,7 @@ def plain(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text in quotes, with escapes for what cannot be printed."""
+    """Return a text in quotes, with escapes for characters that cannot be printed."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(map(_escaped, text)) + '"'
@@ -69,7 +69,7 @@ def _escaped(char: str) -> str:
 
 
 def number(value: float, least: int = EXPONENT_MIN, most: int = EXPONENT_MAX) -> str:
-    """A number with as few digits as tell it apart from every other, and an exponent if it is beyond these."""
+    """Return the shortest form of a number, with an exponent if that is outside `least` and `most`."""
     exactly = Decimal(repr(float(value))).normalize()
     sign, digits, exponent = exactly.as_tuple()
     assert isinstance(exponent, int), "JSON has no infinities"

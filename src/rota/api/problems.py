@@ -1,4 +1,4 @@
-"""What is wrong with an object, field by field, in Kubernetes' words."""
+"""Problems of an object, field by field, with Kubernetes' reasons and messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from rota.api.printing import printed, quoted
 
 NOT_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Errors of reading what somebody else has sent as JSON. One that is nested too deeply is not the first of them."""
+"""Errors of decoding JSON from outside. Too deep nesting raises RecursionError."""
 
 Reason = Literal[
     "FieldValueRequired",
@@ -25,14 +25,14 @@ Reason = Literal[
 BLOCKING: frozenset[Reason] = frozenset(
     ("FieldValueRequired", "FieldValueTypeInvalid", "FieldValueNotSupported", "FieldValueTooLong", "FieldValueTooMany")
 )
-"""Problems that leave an object in no state to evaluate rules on."""
+"""Reasons after which the rules of an object are not evaluated."""
 
 NOT_CHECKED = (
     "some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation"
 )
 NO_MATCH = "in body should match"
-"""In the message of every text that does not match its pattern."""
+"""Part of the message of every text that does not match its pattern."""
 NO_FIELD = "<nil>"
 """The field of a problem that Kubernetes reports without one."""
 
@@ -89,6 +89,6 @@ def forbidden(field: str, detail: str) -> Problem:
 
 
 def within(parent: str, problem: Problem) -> Problem:
-    """The same problem, of a value that is a field of another one. Kubernetes' message keeps the shorter path."""
+    """Return the problem for a field below `parent`. The message keeps the shorter path, as in Kubernetes."""
     field = parent if problem.field in ("", NO_FIELD) else f"{parent}.{problem.field}"
     return problem._replace(field=field)

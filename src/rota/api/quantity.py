@@ -9,7 +9,7 @@ from msgspec import Struct
 
 INT_MAX: Final = 2**63 - 1
 EXPONENT_MAX: Final = 1000
-"""Of `1e1000`. Kubernetes reads larger ones; their digits would have to be kept."""
+"""Bound on decimal exponents such as `1e1000`. Kubernetes reads larger ones too."""
 _QUANTITY: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?((?:[numkMGTPE]|[KMGTPE]i)?|[eE][+-]?[0-9]+)", re.ASCII)
 _DECIMAL_EXPONENT: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY_EXPONENT: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}

@@ -1,4 +1,4 @@
-"""Which objects an object refers to, as its kind declares."""
+"""References between objects, as their kinds declare them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Reference(NamedTuple):
 
 
 def references(kind: Kind, obj: dict[str, Any]) -> list[Reference]:
-    """Every object that this object's spec refers to, in the order of its fields."""
+    """Return the references in an object's spec, in the order of its fields."""
     found: list[Reference] = []
     tree = _tree(kind)
     if tree is not None:
@@ -31,47 +31,47 @@ def references(kind: Kind, obj: dict[str, Any]) -> list[Reference]:
 
 @cache
 def referring_kinds() -> frozenset[Kind]:
-    """The kinds that have fields which refer to other objects."""
+    """Return the kinds that have references."""
     return frozenset(kind for kind in KINDS.values() if _tree(kind) is not None)
 
 
 @cache
 def targets_of(kind: Kind) -> tuple[Kind, ...]:
-    """The kinds that objects of a kind may refer to, by name."""
+    """Return the kinds that objects of a kind may refer to, by name."""
     tree = _tree(kind)
     return tuple(sorted(set(_targets(tree)), key=lambda kind: kind.name)) if tree is not None else ()
 
 
-class _Node(NamedTuple):
-    """A field that refers, or in which something does."""
+class _ReferringField(NamedTuple):
+    """A field that is a reference, or that contains some."""
 
     target: Kind | None
     needs: Need
-    fields: dict[str, _Node]
-    item: _Node | None
+    fields: dict[str, _ReferringField]
+    item: _ReferringField | None
 
 
 @cache
-def _tree(kind: Kind) -> _Node | None:
+def _tree(kind: Kind) -> _ReferringField | None:
     return _node(object_schema(kind)["properties"].get("spec", {}), "readiness")
 
 
-def _node(schema: Schema, needs: Need) -> _Node | None:
-    """Of a schema, only what leads to references."""
+def _node(schema: Schema, needs: Need) -> _ReferringField | None:
+    """Return the parts of a schema that lead to references; None if there are none."""
     needs = schema.get(NEEDS) or needs
     inside = {name: _node(prop, needs) for name, prop in schema.get("properties", {}).items()}
     fields = {name: node for name, node in inside.items() if node is not None}
     item = _node(schema["items"], needs) if "items" in schema else None
     target = KINDS[schema[REFERS]] if REFERS in schema else None
-    return _Node(target, needs, fields, item) if target or fields or item else None
+    return _ReferringField(target, needs, fields, item) if target or fields or item else None
 
 
-def _targets(node: _Node) -> list[Kind]:
+def _targets(node: _ReferringField) -> list[Kind]:
     inner = [*node.fields.values(), *([node.item] if node.item else [])]
     return [*([node.target] if node.target else []), *(kind for one in inner for kind in _targets(one))]
 
 
-def _walk(node: _Node, value: Any, path: str, found: list[Reference]) -> None:
+def _walk(node: _ReferringField, value: Any, path: str, found: list[Reference]) -> None:
     if node.target is not None:
         names = [(f"{path}[{i}]", one) for i, one in enumerate(value)] if isinstance(value, list) else [(path, value)]
         for where, one in names:

@@ -1,4 +1,4 @@
-"""Kubernetes' questions about oneself: who am I, may I do this, what may I do. Answered, and never stored."""
+"""Kubernetes' self-reviews: SelfSubjectReview, -AccessReview and -RulesReview. They are answered and never stored."""
 
 from typing import Annotated
 
@@ -10,93 +10,97 @@ LIST_MAX = 1024
 
 
 class UserInfo(Model):
-    """Who somebody is."""
+    """Identity of a user."""
 
-    username: Annotated[Text | None, doc("The name of the token.")] = None
-    uid: Annotated[Text | None, doc("The id of the token.")] = None
-    groups: Annotated[list[Text], doc("The groups: what the token's scope is.", max_length=LIST_MAX)] = []
+    username: Annotated[Text | None, doc("Name of the token.")] = None
+    uid: Annotated[Text | None, doc("ID of the token.")] = None
+    groups: Annotated[list[Text], doc("Groups: the scope of the token.", max_length=LIST_MAX)] = []
     extra: Annotated[
         dict[str, Annotated[list[Text], doc("", max_length=LIST_MAX)]],
-        doc("The scope of the token, and the namespace it is for.", max_length=LIST_MAX),
+        doc("Scope of the token, and its namespace.", max_length=LIST_MAX),
     ] = {}
 
 
 class SelfSubjectReviewStatus(Model):
-    """The answer to who one is."""
+    """Result of the review."""
 
-    user_info: Annotated[UserInfo | None, doc("Who asks.")] = None
+    user_info: Annotated[UserInfo | None, doc("Identity of the caller.")] = None
 
 
 class SelfSubjectReview(Object):
-    """Who am I?"""
+    """A request for the caller's own identity."""
 
-    status: Annotated[SelfSubjectReviewStatus | None, doc("The answer.")] = None
+    status: Annotated[SelfSubjectReviewStatus | None, doc("Result of the review.")] = None
 
 
 class ResourceAttributes(Model):
     """A request for objects. An empty or absent name, and `*` for the others, mean all."""
 
-    namespace: Annotated[Text | None, doc("The namespace; empty for all, and for cluster kinds.")] = None
-    verb: Annotated[Text | None, doc("The verb, as `get` or `create`.")] = None
-    group: Annotated[Text | None, doc("The API group.")] = None
-    version: Annotated[Text | None, doc("The version, which does not matter.")] = None
-    resource: Annotated[Text | None, doc("The resource, as `workerpools`.")] = None
-    subresource: Annotated[Text | None, doc("The subresource, as `status`.")] = None
-    name: Annotated[Text | None, doc("The name of the object.")] = None
-    field_selector: Annotated[JSONObject | None, doc("Not looked at: no right depends on it.")] = None
-    label_selector: Annotated[JSONObject | None, doc("Not looked at: no right depends on it.")] = None
+    namespace: Annotated[Text | None, doc("Namespace. Empty: all, or a cluster-scoped kind.")] = None
+    verb: Annotated[Text | None, doc("Verb, such as `get` or `create`.")] = None
+    group: Annotated[Text | None, doc("API group of the resource.")] = None
+    version: Annotated[Text | None, doc("API version. Ignored.")] = None
+    resource: Annotated[Text | None, doc("Resource, such as `workerpools`.")] = None
+    subresource: Annotated[Text | None, doc("Subresource, such as `status`.")] = None
+    name: Annotated[Text | None, doc("Name of the object.")] = None
+    field_selector: Annotated[JSONObject | None, doc("Ignored: no permission depends on it.")] = None
+    label_selector: Annotated[JSONObject | None, doc("Ignored: no permission depends on it.")] = None
 
 
 class NonResourceAttributes(Model):
-    """A request for something that is no object."""
+    """A request for a path that is not a resource."""
 
-    path: Annotated[Text | None, doc("The path of the URL.")] = None
-    verb: Annotated[Text | None, doc("The method, in lower case.")] = None
+    path: Annotated[Text | None, doc("Path of the URL.")] = None
+    verb: Annotated[Text | None, doc("HTTP method, in lower case.")] = None
 
 
 class SelfSubjectAccessReviewSpec(Model):
-    """What one would like to do: exactly one of the two."""
+    """Request to authorize. Exactly one of the fields must be set."""
 
-    resource_attributes: Annotated[ResourceAttributes | None, doc("A request for objects.")] = None
-    non_resource_attributes: Annotated[NonResourceAttributes | None, doc("A request for something else.")] = None
+    resource_attributes: Annotated[ResourceAttributes | None, doc("Request for objects.")] = None
+    non_resource_attributes: Annotated[
+        NonResourceAttributes | None, doc("Request for a path that is not a resource.")
+    ] = None
 
 
 class SelfSubjectAccessReviewStatus(Model):
-    """Whether one may."""
+    """Result of the authorization."""
 
-    allowed: Annotated[bool | None, doc("Whether it is allowed.")] = None
-    denied: Annotated[bool | None, doc("Whether it is denied whatever else might allow it.")] = None
-    reason: Annotated[Text | None, doc("Why.")] = None
-    evaluation_error: Annotated[Text | None, doc("What prevented an answer.")] = None
+    allowed: Annotated[bool | None, doc("True if the request is allowed.")] = None
+    denied: Annotated[bool | None, doc("True if the request is denied regardless of other authorizers.")] = None
+    reason: Annotated[Text | None, doc("Reason for the decision.")] = None
+    evaluation_error: Annotated[Text | None, doc("Error that prevented the decision.")] = None
 
 
 class SelfSubjectAccessReview(Object):
-    """May I do this?"""
+    """A request to authorize the caller."""
 
-    spec: Annotated[SelfSubjectAccessReviewSpec, doc("What one would like to do.")]
-    status: Annotated[SelfSubjectAccessReviewStatus | None, doc("The answer.")] = None
+    spec: Annotated[SelfSubjectAccessReviewSpec, doc("Request to authorize.")]
+    status: Annotated[SelfSubjectAccessReviewStatus | None, doc("Result of the authorization.")] = None
 
 
 class SelfSubjectRulesReviewSpec(Model):
-    """Where."""
+    """Namespace to list permissions of."""
 
-    namespace: Annotated[Text | None, doc("The namespace.")] = None
+    namespace: Annotated[Text | None, doc("Namespace to list permissions of.")] = None
 
 
 class SelfSubjectRulesReviewStatus(Model):
-    """All that one may do there."""
+    """Permissions of the caller in the namespace."""
 
-    resource_rules: Annotated[list[JSONObject], doc("Rules on objects.", max_length=LIST_MAX)] = []
-    non_resource_rules: Annotated[list[JSONObject], doc("Rules on other paths.", max_length=LIST_MAX)] = []
-    incomplete: Annotated[bool | None, doc("Whether there may be more.")] = None
-    evaluation_error: Annotated[Text | None, doc("What prevented a complete answer.")] = None
+    resource_rules: Annotated[list[JSONObject], doc("Permissions on resources.", max_length=LIST_MAX)] = []
+    non_resource_rules: Annotated[
+        list[JSONObject], doc("Permissions on paths that are not resources.", max_length=LIST_MAX)
+    ] = []
+    incomplete: Annotated[bool | None, doc("True if the list may be incomplete.")] = None
+    evaluation_error: Annotated[Text | None, doc("Error that made the list incomplete.")] = None
 
 
 class SelfSubjectRulesReview(Object):
-    """What may I do in a namespace?"""
+    """A request for the caller's own permissions in a namespace."""
 
-    spec: Annotated[SelfSubjectRulesReviewSpec, doc("Where.")]
-    status: Annotated[SelfSubjectRulesReviewStatus | None, doc("The answer.")] = None
+    spec: Annotated[SelfSubjectRulesReviewSpec, doc("Namespace to list permissions of.")]
+    status: Annotated[SelfSubjectRulesReviewStatus | None, doc("Permissions of the caller.")] = None
 
 
 def _review(type_: type[Object], plural: str, group: str) -> Kind:

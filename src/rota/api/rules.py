@@ -15,15 +15,15 @@ from rota.api import cel, problems
 from rota.api.model import Check
 from rota.api.problems import Problem
 from rota.api.schema import CHECKS, Schema
-from rota.api.structure import Node
+from rota.api.structure import Structure
 
 FOUND_MAX = 100
-"""Problems that are told of one check: a text can have thousands."""
+"""Bound on the problems that one check reports: a text can have thousands."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleTree:
-    """The rules and checks on one value, and the parts of it that have some of their own."""
+    """The rules and checks on one value, and those on its parts."""
 
     rules: tuple[tuple[cel.Program, str, str], ...]
     checks: tuple[Check, ...]
@@ -36,8 +36,8 @@ class RuleTree:
         return not (self.rules or self.checks or self.fields or self.item)
 
 
-def rule_tree(schema: Schema, node: Node) -> RuleTree:
-    """The rules of a schema, compiled. `node` is its structure: lists compare by it."""
+def rule_tree(schema: Schema, node: Structure) -> RuleTree:
+    """Compile the rules of a schema. `node` is its structure, by which lists compare."""
     checks: tuple[Check, ...] = schema.get(CHECKS, ())
     stood_for = {rule.cel for check in checks for rule in check.rules}
     rules = tuple(
@@ -56,10 +56,10 @@ def rule_tree(schema: Schema, node: Node) -> RuleTree:
 def evaluate(
     tree: RuleTree, value: Any, old: Any, path: str, found: list[Problem], malformed: Collection[str] = ()
 ) -> None:
-    """Report every rule and check that the value, or its change from `old` (None: it is new), breaks.
+    """Append every rule and check that a value, or its change from `old`, breaks. `old` is None for a new value.
 
-    `malformed`: paths of fields that are not even of their form. Rules are spared then, as Kubernetes does; checks are
-    made where all that they look at is of its form.
+    `malformed`: paths of fields that do not conform to the schema. If there are any, no rule runs, as in Kubernetes;
+    a check runs if the fields that it reads conform.
     """
     if old is not None and value == old:
         return
@@ -111,7 +111,7 @@ def _check(check: Check, value: dict[str, Any], path: str, found: list[Problem],
 
 
 def _by_key(items: Any, keys: tuple[str, ...]) -> dict[tuple[Any, ...], Any]:
-    """The old items by their keys; nothing for lists whose items cannot be told apart."""
+    """Return the old items by their keys; nothing for lists without keys."""
     return {_key(item, keys): item for item in items} if items and keys else {}
 
 

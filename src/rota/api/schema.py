@@ -1,4 +1,4 @@
-"""From a kind's type to its structural schema, and from that to nodes.
+"""The structural schemas of kinds, derived from their types, and the structures derived from those.
 
 The schema is the one intermediate form: OpenAPI v3 as Kubernetes wants it (no `$ref`, every level typed), with rules
 as `x-kubernetes-validations`, static defaults, bounds and list types. `x-rota-…` marks references and checks, and
@@ -15,20 +15,20 @@ from msgspec import inspect
 
 from rota.api.kind import Kind
 from rota.api.model import TIME_PATTERN, Model, Rule, as_written
-from rota.api.structure import ANY, ATOMIC_ANY, SCALAR, Node
+from rota.api.structure import ANY, ATOMIC_ANY, SCALAR, Structure
 
 Schema = dict[str, Any]
 REFERS = "x-rota-refers"
 NEEDS = "x-rota-needs"
 CHECKS = "x-rota-checks"
 OWN = (REFERS, NEEDS, CHECKS)
-"""Marks that mean something to Rota alone."""
+"""Marks that are not part of the exported schemas."""
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 
 
 @cache
 def schema_of(type_: type[Model]) -> Schema:
-    """The structural schema of a model. Shared: do not change it."""
+    """Return the structural schema of a model. It is shared: do not change it."""
     info = inspect.type_info(type_)
     assert isinstance(info, inspect.StructType)
     return _struct(info)
@@ -36,11 +36,11 @@ def schema_of(type_: type[Model]) -> Schema:
 
 @cache
 def object_schema(kind: Kind) -> Schema:
-    """The structural schema of a whole object, with `apiVersion`, `kind` and an open `metadata`."""
+    """Return the structural schema of an object, with `apiVersion`, `kind` and a free-form `metadata`."""
     own = schema_of(kind.type)
     properties = {
-        "apiVersion": {"type": "string", "description": "The group and version of this form of the object."},
-        "kind": {"type": "string", "description": "What kind of object this is."},
+        "apiVersion": {"type": "string", "description": "Group and version of this form of the object."},
+        "kind": {"type": "string", "description": "Kind of the object."},
         "metadata": {"type": "object"},
         **{name: prop for name, prop in own["properties"].items() if name != "metadata"},
     }
@@ -84,14 +84,14 @@ def _rule(rule: Rule) -> dict[str, str]:
 
 
 def _default(f: inspect.Field, prop: Schema) -> Any:
-    """The static default that the server stores, or None. An empty list or map in a type means "absent"."""
+    """Return the static default that the server stores, or None. An empty list or map in a type means "absent"."""
     if f.default is not msgspec.NODEFAULT:
         return f.default
     if f.default_factory is msgspec.NODEFAULT or f.default_factory in (list, dict):
         return None
     made = f.default_factory()
     if isinstance(made, Model):
-        # Written out in full: an API server checks a default against the rules before it fills in what is nested.
+        # Written out in full: an API server checks a default against the rules before it fills in nested defaults.
         return {name: inner["default"] for name, inner in prop["properties"].items() if "default" in inner}
     return msgspec.to_builtins(made)
 
@@ -159,38 +159,38 @@ def _bounded(schema: Schema, least: int | None, most: int | None, suffix: str) -
     return schema
 
 
-def node_of(schema: Schema) -> Node:
-    """The structure that field management walks."""
+def node_of(schema: Schema) -> Structure:
+    """Return the structure of values of a schema."""
     atomic = schema.get("x-kubernetes-map-type") == "atomic"
     if schema.get("type") == "array":
         item = schema["items"]
         keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
         defaults = {k: item["properties"][k]["default"] for k in keys if "default" in item["properties"][k]}
         list_type = schema.get("x-kubernetes-list-type", "atomic")
-        return Node("list", item=node_of(item), list_type=list_type, keys=keys, key_defaults=defaults)
+        return Structure("list", item=node_of(item), list_type=list_type, keys=keys, key_defaults=defaults)
     if "properties" in schema:
-        return Node("struct", fields={k: node_of(v) for k, v in schema["properties"].items()}, atomic=atomic)
+        return Structure("struct", fields={k: node_of(v) for k, v in schema["properties"].items()}, atomic=atomic)
     if "additionalProperties" in schema:
-        return Node("map", item=node_of(schema["additionalProperties"]), atomic=atomic)
+        return Structure("map", item=node_of(schema["additionalProperties"]), atomic=atomic)
     if schema.get(PRESERVE):
         return ATOMIC_ANY if atomic else ANY
     return SCALAR
 
 
-METADATA_NODE = Node(
+METADATA_NODE = Structure(
     "struct",
     fields={
         **dict.fromkeys(
             ("name", "generateName", "namespace", "uid", "resourceVersion", "selfLink", "generation"), SCALAR
         ),
         **dict.fromkeys(("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"), SCALAR),
-        "labels": Node("map", item=SCALAR),
-        "annotations": Node("map", item=SCALAR),
-        "finalizers": Node("list", item=SCALAR, list_type="set"),
-        # Kubernetes owns each owner reference as a whole: its items are maps told apart by uid, and atomic.
-        "ownerReferences": Node(
+        "labels": Structure("map", item=SCALAR),
+        "annotations": Structure("map", item=SCALAR),
+        "finalizers": Structure("list", item=SCALAR, list_type="set"),
+        # In Kubernetes each owner reference is owned as a whole: the items are atomic maps with the key uid.
+        "ownerReferences": Structure(
             "list",
-            item=Node("struct", fields=dict.fromkeys(("uid", "name", "kind", "apiVersion"), SCALAR), atomic=True),
+            item=Structure("struct", fields=dict.fromkeys(("uid", "name", "kind", "apiVersion"), SCALAR), atomic=True),
             list_type="map",
             keys=("uid",),
         ),
@@ -199,7 +199,7 @@ METADATA_NODE = Node(
 
 
 @cache
-def object_node(kind: Kind) -> Node:
-    """The structure of a whole object of a kind."""
+def object_node(kind: Kind) -> Structure:
+    """Return the structure of objects of a kind."""
     node = node_of(object_schema(kind))
-    return Node("struct", fields={**node.fields, "metadata": METADATA_NODE})
+    return Structure("struct", fields={**node.fields, "metadata": METADATA_NODE})

@@ -1,9 +1,9 @@
-"""Everything that the API serves.
+"""The kinds that the API serves.
 
-Beside the kinds that Rota has (`KINDS`) these are other versions of them, their CustomResourceDefinitions, which can
-only be read, questions about oneself, and kinds that every Kubernetes API server has and of which there are never any
-here. Those are served, and are empty, because stock tools ask for them without looking first: `kubectl cluster-info`
-lists Services, and `kubectl apply --prune` wants to know Deployments.
+Beside the kinds of Rota (`KINDS`) these are other versions of them, their CustomResourceDefinitions, which are
+read-only, self-reviews, and kinds that every Kubernetes API server has and of which Rota never has objects. Those
+are served as empty lists, because stock tools list them unconditionally: `kubectl cluster-info` lists Services,
+and `kubectl apply --prune` Deployments.
 """
 
 from typing import Annotated
@@ -21,7 +21,7 @@ class CustomResourceDefinition(Object):
     """The definition of one of Rota's own kinds. Made by Rota, and read-only."""
 
     spec: Annotated[JSONObject, doc("The kind's names, versions and schema, as in Kubernetes.")]
-    status: Annotated[JSONObject | None, doc("Whether the kind is served: it always is.")] = None
+    status: Annotated[JSONObject | None, doc("Status of the definition: it is always served.")] = None
 
 
 class Foreign(Object):
@@ -63,7 +63,7 @@ SELECTABLE = {
     "ReplicationController": (".status.replicas",),
     "Service": (".spec.clusterIP", ".spec.type"),
 }
-"""Fields by which Kubernetes selects objects of kinds that there are none of here."""
+"""Selectable fields of kinds of which Rota never has objects."""
 
 
 def _foreign(group: str, plural: str, name: str, *short: str, namespaced: bool = True) -> Kind:
@@ -99,18 +99,18 @@ FOREIGN: dict[Kind, str] = {
     _foreign("batch", "jobs", "Job"): "declare a Task",
     _foreign("networking.k8s.io", "ingresses", "Ingress", "ing"): "call Functions at the address in their status",
 }
-"""Kinds of which there are never any here, and what to do instead of making one."""
+"""Kinds of which Rota never has objects, and advice on what to use instead."""
 
 OTHER_VERSIONS = {(kind.api_version, kind.name): kind for kind in (EVENTS_EVENT,)}
-"""Kinds that are another version of one of Rota's, by their apiVersion and kind."""
+"""Further versions of Rota's kinds, by apiVersion and kind."""
 SERVED: tuple[Kind, ...] = (*KINDS.values(), *OTHER_VERSIONS.values(), DEFINITION, *REVIEWS, *FOREIGN)
 
 
 def group_versions() -> list[GroupVersion]:
-    """Every group and version that has kinds, the core group first."""
+    """Return every served group and version, the core group first."""
     return sorted({(kind.group, kind.version) for kind in SERVED})
 
 
 def kinds_of(group: str, version: str) -> list[Kind]:
-    """The kinds of a group and version, by their plural."""
+    """Return the kinds of a group and version, ordered by their plural."""
     return sorted((kind for kind in SERVED if (kind.group, kind.version) == (group, version)), key=lambda k: k.plural)

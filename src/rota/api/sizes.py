@@ -1,7 +1,7 @@
-"""How much an object may have of everything, looked at before anything else of it.
+"""Bounds on the number of values of an object, which are checked before anything else.
 
-Whatever comes later looks at each part of an object, several times, and reports all that is wrong with it. What has far
-too much of something is refused here with that alone.
+Later checks visit each part of an object several times and report all its problems. An object that far exceeds a
+bound is refused here with that one problem.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from rota.api.problems import Problem
 from rota.api.schema import PRESERVE, Schema
 
 VALUES_MAX = 50_000
-"""Values of what is sent or stored: each takes far more memory and time than its text."""
+"""Bound on the values of JSON that is sent or stored: each takes far more memory and time than its text."""
 PARTS_MAX = 20_000
-"""Fields and items of an object, beside its metadata and what is free-form."""
+"""Bound on the fields and items of an object, without its metadata and free-form fields."""
 ITEMS_LOOKED_AT_MAX = 1_000
-"""A list or map that has more than it may, and more than this, is the only thing that is said of its object."""
+"""A list or map that exceeds both its own bound and this one is reported alone."""
 METADATA_ITEMS_MAX = {
     "finalizers": 64,
     "ownerReferences": 64,
@@ -26,7 +26,7 @@ METADATA_ITEMS_MAX = {
     "annotations": 4_000,
     "managedFields": 256,
 }
-"""Kubernetes bounds the bytes alone: with these, no single write keeps the server busy."""
+"""Bounds that Kubernetes does not have. They bound the time of a write."""
 
 
 _QUOTED = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
@@ -36,7 +36,7 @@ def has_too_many_values(text: bytes) -> bool:
     """Report whether JSON has too many values, without decoding it."""
     if len(text) <= VALUES_MAX or separators(text) <= VALUES_MAX:
         return False
-    # Of what is in strings nothing counts. A member of an object has two of them at most.
+    # The content of strings does not count. A member of an object has at most two strings.
     if (text.count(b'"') - text.count(b"\\")) // 2 > 2 * VALUES_MAX:
         return True
     bare, strings = _QUOTED.subn(b"", text, count=2 * VALUES_MAX + 1)
@@ -44,12 +44,12 @@ def has_too_many_values(text: bytes) -> bool:
 
 
 def separators(text: bytes) -> int:
-    """Return a number of values that JSON does not have more of, without looking for what is in its strings."""
+    """Return an upper bound on the number of values of JSON, without parsing its strings."""
     return text.count(b",") + text.count(b"{") + text.count(b"[")
 
 
 def counted(value: Any, most: int) -> int:
-    """Return how many values something has, itself included. Counting ends soon after there are more than `most`."""
+    """Return the number of values in a value, itself included. Counting stops soon after `most`."""
     waiting, count = [value], 0
     while waiting and count <= most:
         one = waiting.pop()
@@ -64,7 +64,7 @@ def counted(value: Any, most: int) -> int:
 
 
 def of_metadata(meta: dict[str, Any]) -> Problem | None:
-    """Report what metadata has too much of."""
+    """Return the problem of metadata that exceeds a bound; None if it exceeds none."""
     for name, most in METADATA_ITEMS_MAX.items():
         value = meta.get(name)
         if value.__class__ in (list, dict) and len(value) > most:
@@ -73,7 +73,10 @@ def of_metadata(meta: dict[str, Any]) -> Problem | None:
 
 
 def of_object(schema: Schema, obj: dict[str, Any]) -> Problem | None:
-    """Report what an object has far too much of. It looks at no more parts than an object may have."""
+    """Return the problem of an object that far exceeds a bound; None if it does not.
+
+    Visits at most `PARTS_MAX` parts.
+    """
     known = schema.get("properties", {})
     waiting: list[tuple[Schema, Any, str]] = [
         (known[name], value, name) for name, value in obj.items() if name in known and name != "metadata"

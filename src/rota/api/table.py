@@ -21,13 +21,13 @@ UNKNOWN = "<unknown>"
 INVALID = "<invalid>"
 NAME = {"name": "Name", "type": "string", "format": "name", "description": "The name of the object.", "priority": 0}
 CLOCK_SKEW_SECONDS_MAX = 1
-"""How far ahead of us the clock of whoever wrote a time may be before the time is one to come."""
+"""Seconds that a time may be ahead, by clock skew, and still be shown as now."""
 
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400
 
 
 def rows(kind: Kind, objects: list[Object], now: float) -> Table:
-    """The table of these objects at a time, in seconds since 1970. Each row carries its object's metadata."""
+    """Return the table of objects at a time in seconds since 1970. Each row has the metadata of its object."""
     cells = _event_cells if kind.name == "Event" else _declared_cells
     return {
         "kind": "Table",
@@ -93,7 +93,7 @@ def _cell(column: Column, obj: Object, now: float) -> Any:
 
 
 def age(time: Any, now: float) -> str:
-    """How long ago a time was, or how far ahead it is."""
+    """Return the age of a time, or `in …` for a time to come."""
     try:
         then = datetime.fromisoformat(time)
     except (TypeError, ValueError):
@@ -107,7 +107,7 @@ def age(time: Any, now: float) -> str:
 
 
 def duration(exact_seconds: float) -> str:
-    """A time span as kubectl prints it: two units where the second still matters, else one."""
+    """Return a duration as kubectl prints it: two units where the second one matters, else one."""
     seconds = int(exact_seconds)
     if seconds < 2 * MINUTE:
         return f"{seconds}s"
@@ -133,7 +133,7 @@ def _two(seconds: int, large: int, large_name: str, small: int, small_name: str)
     return f"{seconds // large}{large_name}" + (f"{rest}{small_name}" if rest else "")
 
 
-# Events are shown as Kubernetes shows them, newest fact first: what they are called interests nobody.
+# Events are shown as in Kubernetes: the last occurrence first, and without their names.
 
 EVENT_COLUMNS = (
     Column("Last Seen", ".lastTimestamp"),
@@ -152,7 +152,7 @@ EVENT_COLUMNS = (
 def _event_cells(_: Kind, event: Object, now: float) -> list[Any]:
     about, series, source = (event.get(name) or {} for name in ("involvedObject", "series", "source"))
     first = event.get("firstTimestamp") or event.get("eventTime")
-    last = last_seen(event)
+    last = last_occurrence(event)
     component = source.get("component") or event.get("reportingComponent") or ""
     host = source.get("host")
     kind, name = about.get("kind", ""), about.get("name", "")
@@ -170,8 +170,8 @@ def _event_cells(_: Kind, event: Object, now: float) -> list[Any]:
     ]
 
 
-def last_seen(event: Object) -> str:
-    """When an event was last reported; empty when it does not say."""
+def last_occurrence(event: Object) -> str:
+    """Return the time of an event's last occurrence; empty if it has none."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
     return next((time for time in times if time), "")

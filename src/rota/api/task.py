@@ -1,9 +1,10 @@
-"""Task: one execution, and the configuration of the worker that executes it."""
+"""Task: one execution of a function, a command or a prompt."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import field
 
+from rota.api.field_rules import ENTRYPOINT, git_ref
 from rota.api.kind import ALL, Column, kind
 from rota.api.meta import Object, ObjectStatus, Readiness
 from rota.api.model import (
@@ -23,34 +24,33 @@ from rota.api.model import (
 )
 from rota.api.parts import Argv
 from rota.api.templates import TASK_TEMPLATES
-from rota.api.texts import ENTRYPOINT, git_ref
 from rota.api.worker import WorkerConfig
 
 ATTEMPTS_MAX = 32
 DEPENDENCIES_MAX = 100
 OUTPUTS_MAX = 64
 RETRY_OF = "rota.dev/retry-of"
-"""The label that names the first of several tries of the same task."""
+"""Label of a task that retries another by hand: the name of the first of them."""
 
 NO_NUL = "must not contain a NUL character"
 
-Priority = Annotated[int, doc("Higher goes first.", ge=-1000, le=1000)]
+Priority = Annotated[int, doc("Priority in the queue. Higher goes first.", ge=-1000, le=1000)]
 
 
 class FunctionCall(Model):
     """A call of a function."""
 
-    name: Annotated[Name, doc("The function.", refers="Function", needs="existence")]
-    payload: Annotated[JSONObject | None, doc("What it is given.", atomic=True)] = None
+    name: Annotated[Name, doc("Name of the function.", refers="Function", needs="existence")]
+    payload: Annotated[JSONObject | None, doc("Event of the call.", atomic=True)] = None
 
 
 class Affinity(Model):
-    """Which worker a task prefers."""
+    """Preference for a worker."""
 
     key: Annotated[
         str,
         doc(
-            "Tasks of the same key prefer the worker that had it last.",
+            "Key of the task. It prefers the worker that last ran a task of the same key.",
             min_length=1,
             max_length=253,
             pattern=LINE_PATTERN,
@@ -59,7 +59,7 @@ class Affinity(Model):
 
 
 class Retry(Model):
-    """When a task is tried again."""
+    """Retry policy."""
 
     rules = (
         Rule(
@@ -68,21 +68,25 @@ class Retry(Model):
             "limit",
         ),
     )
-    limit: Annotated[int, doc("Further tries at most. Losing the worker is not counted.", ge=0, le=100)] = 0
-    backoff_seconds: Annotated[int, doc("Seconds before the first further try; doubled each time.", ge=0, le=3600)] = 5
+    limit: Annotated[
+        int, doc("Maximum number of retries. Those after a lost worker are not counted.", ge=0, le=100)
+    ] = 0
+    backoff_seconds: Annotated[
+        int, doc("Seconds before the first retry. They double with each further one.", ge=0, le=3600)
+    ] = 5
     reasons: Annotated[
-        list[Literal["Failed", "Timeout", "WorkerLost"]], doc("After which outcomes.", max_length=3, unique=True)
+        list[Literal["Failed", "Timeout", "WorkerLost"]], doc("Outcomes that are retried.", max_length=3, unique=True)
     ] = field(default_factory=lambda: ["WorkerLost"])
 
 
 def _branch() -> Rule:
-    """As a git ref, unless it is to be filled in: then it is looked at when that is done."""
+    """A rule that branch is a git ref. One with an expression is checked once that is filled in."""
     rule = git_ref("branch")
     return rule._replace(cel=f"!has(self.branch) || self.branch.contains('{{{{') || ({rule.cel})")
 
 
 class TaskTemplate(Model):
-    """What is executed, where and under which conditions."""
+    """Template of tasks. Exactly one of function, command and prompt must be set."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         exactly_one("function", "command", "prompt"),
@@ -132,35 +136,52 @@ class TaskTemplate(Model):
         ),
         _branch(),
     )
-    function: Annotated[FunctionCall | None, doc("Call a function.")] = None
-    command: Annotated[Argv, doc("Run a command.", min_length=1, max_length=LIST_ITEMS_MAX)] = []
-    stdin: Annotated[Value | None, doc("What the command reads.")] = None
-    prompt: Annotated[Value | None, doc("Give an agent a prompt.")] = None
+    function: Annotated[FunctionCall | None, doc("Function to call.")] = None
+    command: Annotated[
+        Argv, doc("Command and its arguments. It is run without a shell.", min_length=1, max_length=LIST_ITEMS_MAX)
+    ] = []
+    stdin: Annotated[Value | None, doc("Standard input of the command.")] = None
+    prompt: Annotated[Value | None, doc("Prompt for an agent.")] = None
     worker_pool_ref: Annotated[
-        Ref | None, doc("The pool whose worker runs it.", refers="WorkerPool", needs="existence")
+        Ref | None, doc("Pool whose workers run the task.", refers="WorkerPool", needs="existence")
     ] = None
-    worker: Annotated[WorkerConfig | None, doc("A worker of its own, gone at the end.")] = None
+    worker: Annotated[WorkerConfig | None, doc("Worker for this task only, deleted when it is finished.")] = None
     depends_on: Annotated[
         list[Name],
-        doc("Tasks that must have succeeded first.", max_length=DEPENDENCIES_MAX, unique=True, refers="Task"),
+        doc(
+            "Names of tasks that must succeed before this one starts.",
+            max_length=DEPENDENCIES_MAX,
+            unique=True,
+            refers="Task",
+        ),
     ] = []
     branch: Annotated[
-        str | None, doc("Held alone, per workspace, while running.", min_length=1, max_length=253, pattern="^[^-]")
+        str | None,
+        doc(
+            "Branch that is locked while the task runs: one task at a time per workspace and branch.",
+            min_length=1,
+            max_length=253,
+            pattern="^[^-]",
+        ),
     ] = None
     priority: Priority = 0
     holder: Annotated[
-        str | None, doc("On whose account, for fair shares.", min_length=1, max_length=253, pattern=LINE_PATTERN)
+        str | None,
+        doc("Account that the task counts for, for fair shares.", min_length=1, max_length=253, pattern=LINE_PATTERN),
     ] = None
-    affinity: Annotated[Affinity | None, doc("Which worker it prefers.")] = None
-    timeout_seconds: Annotated[int | None, doc("Seconds it may run.", ge=1, le=604_800)] = None
+    affinity: Annotated[Affinity | None, doc("Preference for a worker.")] = None
+    timeout_seconds: Annotated[
+        int | None, doc("Seconds after which an attempt is ended as failed. Omitted: unbounded.", ge=1, le=604_800)
+    ] = None
     ttl_seconds_after_finished: Annotated[
-        int | None, doc("Seconds it is kept when it is over.", ge=0, le=31_536_000)
+        int | None,
+        doc("Seconds after which a finished task is deleted. Omitted: it is kept.", ge=0, le=31_536_000),
     ] = None
-    retry: Annotated[Retry | None, doc("When it is tried again.")] = None
+    retry: Annotated[Retry | None, doc("Retry policy. Omitted: retries after a lost worker only.")] = None
 
 
 class TaskSpec(TaskTemplate):
-    """A task. Nothing of it changes but `cancel`, from false to true."""
+    """Desired state of a task. Immutable but for cancel, which changes from false to true."""
 
     checks = (TASK_TEMPLATES,)
     rules = (
@@ -183,60 +204,62 @@ class TaskSpec(TaskTemplate):
             "retry",
         ),
     )
-    cancel: Annotated[bool, doc("Ask it to end.")] = False
+    cancel: Annotated[bool, doc("If true, the task is cancelled.")] = False
 
 
 class Attempt(Model):
-    """One try of a task."""
+    """An attempt at a task."""
 
-    instance: Annotated[Text, doc("The worker that ran it.")]
-    start: Annotated[Time | None, doc("When it started.")] = None
-    end: Annotated[Time | None, doc("When it ended.")] = None
-    exit_code: Annotated[int | None, doc("The exit code.")] = None
-    reason: Annotated[Text | None, doc("How it ended, as one word.")] = None
-    commit: Annotated[Text | None, doc("The commit of the tree that it had.")] = None
-    note: Annotated[Value | None, doc("What to know of that tree: that its ref may have moved.")] = None
+    instance: Annotated[Text, doc("Name of the worker that ran it.")]
+    start: Annotated[Time | None, doc("Time at which it started.")] = None
+    end: Annotated[Time | None, doc("Time at which it ended.")] = None
+    exit_code: Annotated[int | None, doc("Exit code of the command.")] = None
+    reason: Annotated[Text | None, doc("Machine-readable reason for its outcome.")] = None
+    commit: Annotated[Text | None, doc("Commit of the workspace it ran on.")] = None
+    note: Annotated[Value | None, doc("Warning about that commit: its ref may have moved.")] = None
 
 
-Outputs = Annotated[dict[str, Value], doc("Values that the task reported, by key.", max_length=OUTPUTS_MAX)]
+Outputs = Annotated[dict[str, Value], doc("Values reported by the task, by key.", max_length=OUTPUTS_MAX)]
 
 
 class Dependency(Model):
-    """The outcome of a dependency, copied when it ended."""
+    """Outcome of a dependency, copied when it finished."""
 
-    name: Annotated[Name, doc("The dependency.")]
-    uid: Annotated[str, doc("Its uid.", max_length=64)]
-    phase: Annotated[Text, doc("How it ended.")]
+    name: Annotated[Name, doc("Name of the dependency.")]
+    uid: Annotated[str, doc("UID of the dependency.", max_length=64)]
+    phase: Annotated[Text, doc("Final phase of the dependency.")]
     outputs: Outputs = {}
-    retry_of: Annotated[Name | None, doc("The task that it is a further try of.")] = None
+    retry_of: Annotated[Name | None, doc("Name of the task that it retries.")] = None
 
 
 class TaskStatus(ObjectStatus):
-    """How far a task is, and what came of it."""
+    """Status of a task."""
 
     phase: Annotated[
-        Literal["Waiting", "Queued", "Running", "Succeeded", "Failed", "Cancelled"] | None, doc("How far it is.")
+        Literal["Waiting", "Queued", "Running", "Succeeded", "Failed", "Cancelled"] | None, doc("Phase of the task.")
     ] = None
-    reason: Annotated[Text | None, doc("Why, as one word.")] = None
-    message: Annotated[Value | None, doc("Why, as a sentence.")] = None
-    arrival: Annotated[Time | None, doc("Its place in the queue: when it got there.")] = None
-    instance_name: Annotated[Text | None, doc("The worker that has it.")] = None
+    reason: Annotated[Text | None, doc("Machine-readable reason for the phase.")] = None
+    message: Annotated[Value | None, doc("Human-readable message about the phase.")] = None
+    arrival: Annotated[Time | None, doc("Time at which the task was queued. It determines its place in the queue.")] = (
+        None
+    )
+    instance_name: Annotated[Text | None, doc("Name of the worker that runs the task.")] = None
     instance_uid: Annotated[
-        str | None, doc("The uid of that worker: another one may come under its name.", max_length=64)
+        str | None, doc("UID of that worker. A later worker may have the same name.", max_length=64)
     ] = field(default=None, name="instanceUID")
-    attempts: Annotated[list[Attempt], doc("The last of its tries, the newest last.", max_length=ATTEMPTS_MAX)] = []
-    tries: Annotated[int, doc("How many tries have ended.", ge=0)] = 0
-    losses: Annotated[int, doc("How many of them because the worker was lost.", ge=0)] = 0
+    attempts: Annotated[list[Attempt], doc("Last attempts, oldest first.", max_length=ATTEMPTS_MAX)] = []
+    tries: Annotated[int, doc("Number of finished attempts.", ge=0)] = 0
+    losses: Annotated[int, doc("Number of attempts that ended because their worker was lost.", ge=0)] = 0
     dependencies: Annotated[
-        list[Dependency], doc("What came of its dependencies.", max_length=DEPENDENCIES_MAX, keys=("name",))
+        list[Dependency], doc("Outcomes of its dependencies.", max_length=DEPENDENCIES_MAX, keys=("name",))
     ] = []
-    start_time: Annotated[Time | None, doc("When it first started.")] = None
-    completion_time: Annotated[Time | None, doc("When it was over.")] = None
-    exit_code: Annotated[int | None, doc("The exit code.")] = None
-    commit: Annotated[Text | None, doc("The commit of the tree that its last try had.")] = None
-    result: Annotated[Any, doc("What it returned; a large one is a blob's digest.")] = None
+    start_time: Annotated[Time | None, doc("Time at which the first attempt started.")] = None
+    completion_time: Annotated[Time | None, doc("Time at which the task finished.")] = None
+    exit_code: Annotated[int | None, doc("Exit code of the last attempt.")] = None
+    commit: Annotated[Text | None, doc("Commit of the workspace that the last attempt ran on.")] = None
+    result: Annotated[Any, doc("Result of the task. A large result is the digest of a blob.")] = None
     outputs: Outputs = {}
-    usage: Annotated[JSONObject | None, doc("What it used: tokens, cost, time.", atomic=True)] = None
+    usage: Annotated[JSONObject | None, doc("Usage reported by the worker: tokens, cost, time.", atomic=True)] = None
 
 
 @kind(
@@ -265,8 +288,8 @@ class Task(Object):
             "spec.dependsOn",
         ),
     )
-    spec: Annotated[TaskSpec, doc("What is executed, where and under which conditions.")]
-    status: Annotated[TaskStatus | None, doc("How far it is, and what came of it.")] = None
+    spec: Annotated[TaskSpec, doc("Desired state of the task.")]
+    status: Annotated[TaskStatus | None, doc("Status of the task.")] = None
 
     def readiness(self) -> Readiness:
         phase = self.status.phase if self.status else None

@@ -1,6 +1,6 @@
-"""Checks of when something is to happen: the cron and the time zone of a schedule.
+"""Checks of the cron expression and the time zone of a schedule.
 
-What a cron and a zone mean is in modules that take a while to import, and most processes have no schedule to check.
+They import the cron and zone modules when they first run: the import is slow, and most processes need no schedule.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from rota.api.model import Check, Rule, Wrong
 
 BLANK, NO_BLANK = "[ \t]", "[^ \t]"
-"""With the tab itself in it, which all languages of patterns read alike."""
+"""With a literal tab, which all dialects of patterns read alike."""
 _NUMBERS = (
     "0*([0-9]|[1-5][0-9])",
     "0*([0-9]|1[0-9]|2[0-3])",
@@ -29,7 +29,7 @@ _TEXTS = (
 
 
 def _rules() -> Iterator[Rule]:
-    """Each field by itself, as far as a pattern can tell: a range that goes backwards passes, and so does 30 FEB."""
+    """Yield a rule for each field alone, as far as a pattern can express it: reversed ranges and 30 FEB pass."""
     for place, (number, text) in enumerate(zip(_NUMBERS, _TEXTS, strict=True)):
         value = f"({number})"
         term = f"([*]|{value}(-{value})?{'|LW?' if place == 2 else ''})(/0*[1-9][0-9]*)?"
@@ -57,4 +57,4 @@ def _find(spec: dict[str, Any]) -> Iterator[Wrong]:
 
 
 TIMES = Check(_find, ("cron", "timeZone"), tuple(_rules()))
-"""That a schedule ticks, and in a zone that this machine knows."""
+"""Checks that a schedule ticks, and that this machine knows its time zone."""

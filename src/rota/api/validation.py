@@ -1,6 +1,6 @@
 """The thorough walk over an object by its schema: prune, fill in defaults, and report every problem.
 
-It runs when the quick check (`fitting`) has found that something is not plainly right, so it is written to be complete,
+It runs when the quick check (`quick_check`) has refused an object, so it is written to be complete,
 not fast. Every check that can be made of a value is made, also of one of the wrong type: that is what Kubernetes does.
 """
 
@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 
 from rota.api import problems
-from rota.api.fitting import INTEGER_MAX, INTEGER_MIN
 from rota.api.kind import SCALE_MAX
 from rota.api.model import Time, exact
 from rota.api.printing import number, plain
 from rota.api.problems import Problem
+from rota.api.quick_check import INTEGER_MAX, INTEGER_MIN
 from rota.api.schema import PRESERVE, Schema
 from rota.api.structure import FREE_FORM_DEPTH_MAX, too_deep
 
@@ -45,16 +45,16 @@ GO_TYPES: dict[type, str] = {
 }
 
 WHOLE_FLOAT_MAX = 2**53 - 1
-"""Beyond this a number with a fraction or an exponent is not taken for a whole one."""
+"""Beyond this a float is not taken for a whole number."""
 WHOLE_FLOAT_ERROR = 1e-9
 PROBLEMS_MAX = 1_000
-"""Items of a list or map are looked at until there are so many problems: nobody reads more."""
+"""Bound on reported problems: the items of a list or map are checked until there are so many."""
 TIME = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[tT](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:.[0-9]+)?(?:[zZ]|[-+][0-9]{2}:[0-9]{2})"
     r"(?:[tT].*)?",
     re.DOTALL,
 )
-"""What Kubernetes takes for a time, but for the day's place in the calendar."""
+"""Times that Kubernetes accepts, except that the day is not checked."""
 
 
 def prune(schema: Schema, value: Any, path: str, unknown: list[str]) -> None:
@@ -120,7 +120,7 @@ def check(schema: Schema, value: Any, path: str, found: list[Problem]) -> Any:
 
 
 def _as_json_number(value: Any) -> Any:
-    """Whole numbers beyond 64 bits are numbers like those with a fraction."""
+    """Return whole numbers beyond 64 bits as floats, as Go decodes them."""
     if type(value) is not int or INTEGER_MIN <= value <= INTEGER_MAX:
         return value
     try:
@@ -143,7 +143,7 @@ def _check_type(schema: Schema, value: Any, path: str, found: list[Problem]) -> 
 
 
 def _is_whole(value: Any) -> bool:
-    """Whether a float is a whole number, as nearly as Kubernetes asks for it."""
+    """Report whether a float is a whole number, with Kubernetes' tolerance."""
     if not isinstance(value, float) or abs(value) > WHOLE_FLOAT_MAX:
         return False
     return value.is_integer() or abs(value - round(value)) < WHOLE_FLOAT_ERROR * abs(round(value))
@@ -178,7 +178,7 @@ def _check_number(schema: Schema, value: int | float, path: str, found: list[Pro
 
 
 def _is_int64(value: int | float) -> bool:
-    """Whether a number, written down without an exponent, is a whole one of 64 bits."""
+    """Report whether a number is whole and fits into 64 bits."""
     exactly = Decimal(repr(value))
     return exactly == exactly.to_integral_value() and INTEGER_MIN <= exactly <= INTEGER_MAX
 
@@ -214,7 +214,7 @@ def _check_object(schema: Schema, value: dict[str, Any], path: str, found: list[
 
 
 def check_lists(schema: Schema, value: Any, path: str, found: list[Problem]) -> None:
-    """Report items that occur twice in sets, or whose keys do in lists that are maps."""
+    """Append duplicates: items of sets, and keys of lists of type map."""
     if isinstance(value, dict):
         for name, inner in value.items():
             if name in schema.get("properties", {}):
@@ -240,17 +240,17 @@ def _check_keys(keys: list[str], value: list[Any], path: str, found: list[Proble
 
 
 def _check_unique(identities: list[Any], path: str, found: list[Problem]) -> None:
-    """Report the second of several that are the same; more would say nothing new."""
-    seen: dict[bytes, int] = {}
+    """Append a problem for each identity that occurs more than once, at its second occurrence."""
+    counts: dict[bytes, int] = {}
     for i, identity in enumerate(identities):
         encoded = msgspec.json.encode(identity, order="sorted")
-        seen[encoded] = seen.get(encoded, 0) + 1
-        if seen[encoded] == 2:
+        counts[encoded] = counts.get(encoded, 0) + 1
+        if counts[encoded] == 2:
             found.append(problems.duplicate(f"{path}[{i}]", identity))
 
 
 def check_scale(path: str, want: type, obj: dict[str, Any], found: list[Problem]) -> None:
-    """Report a number or text that the scale subresource could not show. An API server is more exacting there."""
+    """Append a problem if the scale subresource cannot show the value at a path, as API servers require."""
     value: Any = obj
     steps = path.removeprefix(".").split(".")
     for i, step in enumerate(steps):
@@ -286,7 +286,7 @@ def _pattern(pattern: str) -> re.Pattern[str]:
 
 
 def _is_time(value: str) -> bool:
-    """Whether a text is a time by Kubernetes' reading, which is more generous than RFC 3339."""
+    """Report whether Kubernetes accepts a text as a time. It accepts more than RFC 3339."""
     found = TIME.fullmatch(value)
     # The year 0, which Python does not have, is a leap year like 2000.
     return found is not None and _is_day(re.sub("^0000", "2000", found[1]))

@@ -4,19 +4,19 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
+from rota.api.conflicts import CITIES, MARKS, RESTARTS
 from rota.api.copies import REPLICAS_MAX, WORKLOAD_COPIES
 from rota.api.instance import IDENTITY, InstanceTemplate
 from rota.api.kind import ALL, SCALE_MAX, Column, Scale, kind
 from rota.api.meta import Object, ObjectStatus, Readiness, by_condition
 from rota.api.model import CityCode, Model, Name, Ref, Rule, Text, Time, doc, immutable
-from rota.api.sharing import CITIES, MARKS, RESTARTS
 
 PLACEMENTS_MAX = 32
 CITIES_MAX = 64
 CELLS_MAX = 1024
 LEASE_SECONDS = 60
 REBALANCE = "rota.dev/rebalance"
-"""The annotation of a workload whose instances are to be divided evenly. It is taken away when they are."""
+"""Annotation that asks to spread the instances of a workload evenly. It is removed once they are."""
 
 OnCellLost = Literal["Keep", "Move"]
 
@@ -25,56 +25,61 @@ class TemplateMeta(Model):
     """Labels and annotations of the instances."""
 
     checks = (MARKS,)
-    labels: Annotated[dict[str, Text], doc("Their labels.", max_length=64)] = {}
-    annotations: Annotated[dict[str, Text], doc("Their annotations.", max_length=64)] = {}
+    labels: Annotated[dict[str, Text], doc("Labels of the instances.", max_length=64)] = {}
+    annotations: Annotated[dict[str, Text], doc("Annotations of the instances.", max_length=64)] = {}
 
 
 class WorkloadTemplate(Model):
-    """What each instance is."""
+    """Template of the instances."""
 
     metadata: Annotated[TemplateMeta | None, doc("Labels and annotations of the instances.")] = None
-    spec: Annotated[InstanceTemplate, doc("What each instance runs.")]
+    spec: Annotated[InstanceTemplate, doc("Template of the spec of the instances.")]
 
 
 class ScaleMetric(Model):
-    """What a placement scales by."""
+    """Metric that a placement scales by."""
 
     cpu_percent: Annotated[
         int,
-        doc("Average use of the CPUs that the instances ask for; of one that asks for none, of one CPU.", ge=1, le=100),
+        doc("Target average CPU use, in percent of the requested CPUs. Without a request, of one CPU.", ge=1, le=100),
     ]
 
 
 class PlacementScale(Model):
-    """How many instances in each city."""
+    """Number of instances in each city."""
 
     rules = (
         Rule("!has(self.max) || self.max >= self.min", "max must not be less than min", "max"),
         Rule("has(self.metric) == has(self.max)", "max and metric need each other"),
     )
-    min: Annotated[int, doc("Instances at least.", ge=1, le=REPLICAS_MAX)] = 1
-    max: Annotated[int | None, doc("Instances at most.", ge=1, le=REPLICAS_MAX)] = None
-    metric: Annotated[ScaleMetric | None, doc("What to scale by.")] = None
+    min: Annotated[int, doc("Minimum number of instances in each city.", ge=1, le=REPLICAS_MAX)] = 1
+    max: Annotated[
+        int | None, doc("Maximum number of instances in each city. Omitted: min.", ge=1, le=REPLICAS_MAX)
+    ] = None
+    metric: Annotated[ScaleMetric | None, doc("Metric to scale by.")] = None
 
 
 class Placement(Model):
-    """Some cities, and how many instances in each."""
+    """Cities, and the number of instances in each."""
 
     checks = (RESTARTS,)
     name: Annotated[
-        str, doc("The placement's name.", min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+        str, doc("Name of the placement.", min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     ]
     city_codes: Annotated[
         list[CityCode],
-        doc("The cities, by their Locations.", min_length=1, max_length=CITIES_MAX, unique=True),
+        doc("Codes of the cities.", min_length=1, max_length=CITIES_MAX, unique=True),
     ]
-    scale: Annotated[PlacementScale, doc("How many in each city.")] = field(default_factory=PlacementScale)
-    on_cell_lost: Annotated[OnCellLost, doc("What happens when a cell is out of reach.")] = "Keep"
-    lease_seconds: Annotated[int, doc("Seconds without contact after which Move moves.", ge=5, le=86400)] = (
-        LEASE_SECONDS
-    )
+    scale: Annotated[PlacementScale, doc("Number of instances in each city.")] = field(default_factory=PlacementScale)
+    on_cell_lost: Annotated[
+        OnCellLost,
+        doc("Policy for a cell out of reach: keep its instances there, or move them to other cells of the city."),
+    ] = "Keep"
+    lease_seconds: Annotated[
+        int, doc("Seconds without contact after which instances are moved, with onCellLost Move.", ge=5, le=86400)
+    ] = LEASE_SECONDS
     restarted_at: Annotated[
-        dict[str, Time], doc("When each city was last asked to restart.", max_length=CITIES_MAX)
+        dict[str, Time], doc("Time of the last request to restart, by city.", max_length=CITIES_MAX)
     ] = {}
 
 
@@ -82,7 +87,7 @@ MOVES = "self.placements.exists(one, has(one.onCellLost) && one.onCellLost == 'M
 
 
 class WorkloadSpec(Model):
-    """A template and its placements."""
+    """Desired state of a workload."""
 
     rules = (
         Rule(
@@ -98,53 +103,61 @@ class WorkloadSpec(Model):
         ),
     )
     checks = (CITIES, WORKLOAD_COPIES)
-    template: Annotated[WorkloadTemplate, doc("What each instance is.")]
+    template: Annotated[WorkloadTemplate, doc("Template of the instances.")]
     placements: Annotated[
-        list[Placement], doc("Where, and how many.", min_length=1, max_length=PLACEMENTS_MAX, keys=("name",))
+        list[Placement],
+        doc("Cities, and the number of instances in each.", min_length=1, max_length=PLACEMENTS_MAX, keys=("name",)),
     ]
-    revision_history_limit: Annotated[int, doc("Old templates kept to go back to.", ge=0, le=100)] = 10
+    revision_history_limit: Annotated[int, doc("Number of old templates kept for rollback.", ge=0, le=100)] = 10
 
 
-There = Annotated[int, doc("Instances there are.", ge=0, le=SCALE_MAX)]
-Current = Annotated[int, doc("Of the newest template, and programmed.", ge=0)]
-Updated = Annotated[int, doc("Of the newest template.", ge=0)]
-Desired = Annotated[int, doc("Instances there should be.", ge=0)]
-Usable = Annotated[int, doc("Instances that are ready.", ge=0)]
+There = Annotated[int, doc("Number of instances.", ge=0, le=SCALE_MAX)]
+Current = Annotated[int, doc("Number of instances of the newest template that are programmed.", ge=0)]
+Updated = Annotated[int, doc("Number of instances of the newest template.", ge=0)]
+Desired = Annotated[int, doc("Number of desired instances.", ge=0)]
+Usable = Annotated[int, doc("Number of ready instances.", ge=0)]
 
 
 class PlacedInCell(Model):
-    """How many instances of a placement one cell has."""
+    """Instances of a placement in one cell."""
 
-    name: Annotated[Name, doc("The cell.")]
-    replicas: Annotated[int, doc("Instances placed there.", ge=0)] = 0
-    ready: Annotated[int, doc("Of these, those that are ready.", ge=0)] = 0
+    name: Annotated[Name, doc("Name of the cell.")]
+    replicas: Annotated[int, doc("Number of instances placed in the cell.", ge=0)] = 0
+    ready: Annotated[int, doc("Number of those that are ready.", ge=0)] = 0
 
 
 class PlacedInCity(Model):
-    """Where the instances of a placement are in one city."""
+    """Instances of a placement in one city, by cell."""
 
-    city_code: Annotated[CityCode, doc("The city.")]
-    cells: Annotated[list[PlacedInCell], doc("Its cells that have some.", max_length=CELLS_MAX, keys=("name",))] = []
+    city_code: Annotated[CityCode, doc("Code of the city.")]
+    cells: Annotated[
+        list[PlacedInCell],
+        doc("Cells of the city that have instances of the placement.", max_length=CELLS_MAX, keys=("name",)),
+    ] = []
 
 
 class PlacementStatus(Model):
-    """How one placement is."""
+    """Status of a placement."""
 
-    name: Annotated[Name, doc("The placement.")]
+    name: Annotated[Name, doc("Name of the placement.")]
     replicas: There = 0
     current_replicas: Current = 0
     updated_replicas: Updated = 0
     desired_replicas: Desired = 0
     ready_replicas: Usable = 0
-    available: Annotated[Literal["True", "False", "Unknown"] | None, doc("Whether it serves.")] = None
-    reason: Annotated[Text | None, doc("Why not, as one word.")] = None
-    message: Annotated[Text | None, doc("Why not, in a sentence.")] = None
-    unplaced: Annotated[int, doc("Instances that no cell has room for.", ge=0)] = 0
-    cities: Annotated[list[PlacedInCity], doc("Where they are.", max_length=CITIES_MAX, keys=("cityCode",))] = []
+    available: Annotated[
+        Literal["True", "False", "Unknown"] | None, doc("Status of the availability of the placement.")
+    ] = None
+    reason: Annotated[Text | None, doc("Machine-readable reason why it is not available.")] = None
+    message: Annotated[Text | None, doc("Human-readable message about why it is not available.")] = None
+    unplaced: Annotated[int, doc("Number of instances that no cell has room for.", ge=0)] = 0
+    cities: Annotated[
+        list[PlacedInCity], doc("Instances by city and cell.", max_length=CITIES_MAX, keys=("cityCode",))
+    ] = []
 
 
 class CountedStatus(ObjectStatus):
-    """How many instances there are."""
+    """Counts of instances."""
 
     replicas: There = 0
     current_replicas: Current = 0
@@ -154,13 +167,13 @@ class CountedStatus(ObjectStatus):
 
 
 class WorkloadStatus(CountedStatus):
-    """How the workload is, everywhere."""
+    """Status of a workload in all cities."""
 
-    deployments: Annotated[int, doc("Placements times cells.", ge=0)] = 0
-    cities: Annotated[Text | None, doc("The cities it runs in, for people.")] = None
-    ready: Annotated[Text | None, doc("Ready of desired, for people.")] = None
+    deployments: Annotated[int, doc("Number of WorkloadDeployments.", ge=0)] = 0
+    cities: Annotated[Text | None, doc("Cities it runs in, for display.")] = None
+    ready: Annotated[Text | None, doc("Ready and desired instances, for display.")] = None
     placements: Annotated[
-        list[PlacementStatus], doc("How each placement is.", max_length=PLACEMENTS_MAX, keys=("name",))
+        list[PlacementStatus], doc("Statuses of the placements.", max_length=PLACEMENTS_MAX, keys=("name",))
     ] = []
 
 
@@ -180,39 +193,41 @@ AVAILABLE = '.status.conditions[?(@.type=="Available")].status'
     ),
 )
 class Workload(Object):
-    """A template and its placements: which cities, how many."""
+    """Instances of one template in several cities."""
 
-    spec: Annotated[WorkloadSpec, doc("What runs where.")]
-    status: Annotated[WorkloadStatus | None, doc("How it is, everywhere.")] = None
+    spec: Annotated[WorkloadSpec, doc("Desired state of the workload.")]
+    status: Annotated[WorkloadStatus | None, doc("Status of the workload in all cities.")] = None
 
     def readiness(self) -> Readiness:
         return by_condition(self.metadata, self.status, "Available")
 
 
 class WorkloadDeploymentSpec(Model):
-    """One placement in one cell."""
+    """Desired state of one placement in one cell."""
 
     rules = immutable("workloadRef", "placementName", "cityCode", "cellName")
-    workload_ref: Annotated[Ref, doc("The workload; immutable.")]
-    placement_name: Annotated[Name, doc("Its placement; immutable.")]
-    city_code: Annotated[CityCode, doc("The city; immutable.")]
-    cell_name: Annotated[Name, doc("The cell; immutable.")]
-    replicas: Annotated[int, doc("How many instances.", ge=0, le=REPLICAS_MAX)]
-    template: Annotated[WorkloadTemplate, doc("What each instance is.")]
-    on_cell_lost: Annotated[OnCellLost, doc("What happens when the cell is out of reach.")] = "Keep"
-    lease_seconds: Annotated[int, doc("Seconds without contact after which Move moves.", ge=5, le=86400)] = (
-        LEASE_SECONDS
-    )
-    term: Annotated[int, doc("How often its instances were moved to another cell.", ge=0)] = 0
-    metric: Annotated[ScaleMetric | None, doc("What the placement scales by. Omitted: nothing is measured.")] = None
+    workload_ref: Annotated[Ref, doc("Workload it belongs to. Immutable.")]
+    placement_name: Annotated[Name, doc("Placement of the workload. Immutable.")]
+    city_code: Annotated[CityCode, doc("Code of the city. Immutable.")]
+    cell_name: Annotated[Name, doc("Name of the cell. Immutable.")]
+    replicas: Annotated[int, doc("Number of instances.", ge=0, le=REPLICAS_MAX)]
+    template: Annotated[WorkloadTemplate, doc("Template of the instances.")]
+    on_cell_lost: Annotated[OnCellLost, doc("Policy for when the cell is out of reach.")] = "Keep"
+    lease_seconds: Annotated[
+        int, doc("Seconds without contact after which instances are moved, with onCellLost Move.", ge=5, le=86400)
+    ] = LEASE_SECONDS
+    term: Annotated[int, doc("Fencing number: how often its instances were moved to another cell.", ge=0)] = 0
+    metric: Annotated[ScaleMetric | None, doc("Metric that the placement scales by. Omitted: none is measured.")] = None
 
 
 class WorkloadDeploymentStatus(CountedStatus):
-    """How one placement in one cell is."""
+    """Status of one placement in one cell."""
 
-    selector: Annotated[Text | None, doc("Selects its instances, by label.")] = None
-    template_hash: Annotated[str | None, doc("The newest template.", max_length=64)] = None
-    cpu_percent: Annotated[int | None, doc("Average use of its instances' CPUs. Omitted: not known.", ge=0)] = None
+    selector: Annotated[Text | None, doc("Label selector of its instances.")] = None
+    template_hash: Annotated[str | None, doc("Hash of the newest template.", max_length=64)] = None
+    cpu_percent: Annotated[
+        int | None, doc("Average CPU use of the instances, in percent of the requested CPUs. Omitted: unknown.", ge=0)
+    ] = None
 
 
 @kind(
@@ -232,25 +247,25 @@ class WorkloadDeploymentStatus(CountedStatus):
     selectable=(".spec.cellName",),
 )
 class WorkloadDeployment(Object):
-    """One placement in one cell, made by Rota."""
+    """One placement of a Workload in one cell. Made by Rota."""
 
-    spec: Annotated[WorkloadDeploymentSpec, doc("What runs in the cell.")]
-    status: Annotated[WorkloadDeploymentStatus | None, doc("How it is there.")] = None
+    spec: Annotated[WorkloadDeploymentSpec, doc("Desired state of the placement in the cell.")]
+    status: Annotated[WorkloadDeploymentStatus | None, doc("Status of the placement in the cell.")] = None
 
     def readiness(self) -> Readiness:
         return by_condition(self.metadata, self.status, "Available")
 
 
 class RevisionSpec(Model):
-    """A template that a workload had."""
+    """A former template of a workload."""
 
     rules = immutable("workloadRef", "number", "templateHash", "template")
-    workload_ref: Annotated[Ref, doc("The workload; immutable.")]
-    number: Annotated[int, doc("Counts the workload's templates from 1; immutable.", ge=1)]
+    workload_ref: Annotated[Ref, doc("Workload it belongs to. Immutable.")]
+    number: Annotated[int, doc("Number of the template, counted from 1. Immutable.", ge=1)]
     template_hash: Annotated[
-        str, doc("Tells templates apart; immutable.", min_length=1, max_length=64, pattern=IDENTITY)
+        str, doc("Hash of the template. Immutable.", min_length=1, max_length=64, pattern=IDENTITY)
     ]
-    template: Annotated[WorkloadTemplate, doc("What each instance was; immutable.")]
+    template: Annotated[WorkloadTemplate, doc("Template of the instances. Immutable.")]
 
 
 @kind(
@@ -263,7 +278,7 @@ class RevisionSpec(Model):
     ),
 )
 class Revision(Object):
-    """A template that a workload had, to go back to. Made by Rota."""
+    """A former template of a workload, kept for rollback. Made by Rota."""
 
-    spec: Annotated[RevisionSpec, doc("The template.")]
-    status: Annotated[ObjectStatus | None, doc("What was observed of it.")] = None
+    spec: Annotated[RevisionSpec, doc("Former template.")]
+    status: Annotated[ObjectStatus | None, doc("Most recently observed status of the revision.")] = None

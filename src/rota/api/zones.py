@@ -1,4 +1,4 @@
-"""Local days: how the wall clock of a time zone runs through a day, as stretches of time with one offset each."""
+"""Local days: the wall clock of a time zone during a day, as stretches of one UTC offset each."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 
 DAY_SECONDS = 86_400
 MARGIN_SECONDS = 26 * 3600
-"""On both sides of a day in UTC, what may belong to that day somewhere."""
+"""Seconds on both sides of a UTC day that may belong to that day in some zone."""
 PROBE_SECONDS = 6 * 3600
-"""No zone changes its clocks twice within this."""
+"""Seconds within which no zone changes its clocks twice."""
 ZONES_MAX = 1_024
 DAYS_MAX = 4_096
 NOT_ZONES = ("posix/", "right/", "localtime", "posixrules", "Factory")
@@ -19,21 +19,21 @@ NOT_ZONES = ("posix/", "right/", "localtime", "posixrules", "Factory")
 
 
 class NoSuchZone(ValueError):  # noqa: N818
-    """Why a name is no time zone that this machine knows. The name itself is not repeated in it."""
+    """A name that is not a time zone known to this machine. The message does not repeat the name."""
 
 
 class Stretch(NamedTuple):
-    """Time in which a wall clock runs evenly. All of it in seconds, since 1970 or since 1970 on the wall clock."""
+    """A stretch of time of one UTC offset, in seconds since 1970."""
 
     begin: int
     end: int
     offset: int
-    """What the wall clock is ahead of UTC."""
+    """Seconds by which the wall clock is ahead of UTC."""
 
 
 @lru_cache(maxsize=ZONES_MAX)
 def zone(name: str) -> ZoneInfo:
-    """A time zone by its IANA name. Raises NoSuchZone."""
+    """Return a time zone by its IANA name. Raises NoSuchZone."""
     if not name.startswith(NOT_ZONES):
         try:
             return ZoneInfo(name)
@@ -43,7 +43,7 @@ def zone(name: str) -> ZoneInfo:
 
 
 def offset_at(zone: ZoneInfo, time: int) -> int:
-    """By how many seconds the wall clock is ahead of UTC at a moment."""
+    """Return the seconds by which the wall clock is ahead of UTC at an instant."""
     offset = datetime.fromtimestamp(time, zone).utcoffset()
     assert offset is not None
     return offset.days * DAY_SECONDS + offset.seconds
@@ -51,7 +51,7 @@ def offset_at(zone: ZoneInfo, time: int) -> int:
 
 @lru_cache(maxsize=DAYS_MAX)
 def stretches(zone: ZoneInfo, day: int) -> tuple[Stretch, ...]:
-    """The stretches around a day, which is counted from 1970: one where no clock is changed on it or beside it."""
+    """Return the stretches around a day, counted from 1970. There is one unless the clocks change near it."""
     begin, end = day * DAY_SECONDS - MARGIN_SECONDS, (day + 1) * DAY_SECONDS + MARGIN_SECONDS
     found: list[Stretch] = []
     at, offset = begin, offset_at(zone, begin)
@@ -69,7 +69,7 @@ def stretches(zone: ZoneInfo, day: int) -> tuple[Stretch, ...]:
 
 
 def _change(zone: ZoneInfo, before: int, after: int, offset: int) -> int:
-    """The first second between two moments at which the offset is another one."""
+    """Return the first second between two instants at which the offset differs."""
     while after - before > 1:
         middle = (before + after) // 2
         if offset_at(zone, middle) == offset:
@@ -80,7 +80,7 @@ def _change(zone: ZoneInfo, before: int, after: int, offset: int) -> int:
 
 
 def day_of(zone: ZoneInfo, time: int) -> int:
-    """The day that a calendar on the wall shows, counted from 1970."""
+    """Return the local day of an instant, counted from 1970."""
     return (time + offset_at(zone, time)) // DAY_SECONDS
 
 

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from rota.api import KINDS, Event, Kind
-from rota.api.table import age, last_seen, rows
+from rota.api.table import age, last_occurrence, rows
 from rota.cli.command import command
 from rota.cli.existing import tell_nothing_found
 from rota.cli.following import everything
@@ -56,7 +56,7 @@ async def events_of(client: Client, kind: Kind, obj: Object) -> list[Object]:
     if uid := meta.get("uid"):
         about += f",involvedObject.uid={uid}"
     found, _ = await everything(client, Event.api, namespace=meta.get("namespace", ALL_NAMESPACES), fields=about)
-    return sorted(found, key=last_seen)
+    return sorted(found, key=last_occurrence)
 
 
 def _describe(kind: Kind, obj: Object, events: list[Object]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rota.api import Event
-from rota.api.table import last_seen
+from rota.api.table import last_occurrence
 from rota.cli.command import command
 from rota.cli.following import everything, follow
 from rota.cli.formats import Format, TableOf
@@ -44,11 +44,11 @@ async def events(
             async with contextlib.aclosing(follow(client, Event.api, **where)) as batches:
                 async for changed, _ in batches:
                     if changed:
-                        table.write(sorted(changed, key=last_seen))
+                        table.write(sorted(changed, key=last_occurrence))
             return
         found, _ = await everything(client, Event.api, **where)
         if found:
-            table.write(sorted(found, key=last_seen))
+            table.write(sorted(found, key=last_occurrence))
         elif for_:
             # Only now, since an object that is gone may still have events.
             await _check_there(client, target, everywhere=everywhere)

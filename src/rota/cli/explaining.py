@@ -84,7 +84,7 @@ def _needing(rehearsal: Rehearsal, id_: str) -> Step:
     seen: set[str] = set()
 
     def step(at: str, field: str, depth: int) -> Step:
-        plain = msgspec.structs.replace(rehearsal.explain(at).step, field=field, causes=[], seen_above=at in seen)
+        plain = msgspec.structs.replace(rehearsal.explain(at).step, field=field, causes=[], explained_above=at in seen)
         if at in seen:
             return plain
         seen.add(at)
@@ -116,9 +116,9 @@ def _write_step(step: Step, rehearsal: Rehearsal, known: dict[str, Part], lead: 
     where = f"   {place(manifest.source, manifest.line)}" if manifest is not None else ""
     text, style = known.get(step.id, (step.state.lower(), ""))
     field = f"{printable(step.field)}: " if step.field else ""
-    again = " (see above)" if step.seen_above else ""
+    again = " (see above)" if step.explained_above else ""
     line((lead, "dim"), (field, "dim"), step.name, "   ", (text + again, style), (where, "dim"))
-    if step.seen_above:
+    if step.explained_above:
         return
     bar = "│  " if step.causes or step.more_causes else "   "
     for condition in step.conditions:

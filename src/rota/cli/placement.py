@@ -13,7 +13,7 @@ from rota.cli.command import command
 from rota.cli.output import Columns, line
 from rota.cli.session import Session
 from rota.control.instances.names import PLACEMENT_LABEL, WORKLOAD_LABEL, derived
-from rota.engine.advice import Matter, advice
+from rota.engine.advice import Finding, advice
 
 
 @command
@@ -37,7 +37,7 @@ async def placement(
         if status.available == "False":
             line("")
             line(f"{status.name}: {status.message or status.reason}")
-            matter = Matter(
+            matter = Finding(
                 id=Workload.api.key(found.metadata.namespace, found.metadata.name),
                 verdict="Settled",
                 reason=status.reason or "",

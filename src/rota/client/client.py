@@ -15,8 +15,8 @@ import msgspec
 from rota.api import KINDS, Kind
 from rota.api import Object as TypedObject
 from rota.api.core import MICRO_TIMES
+from rota.api.decoding import decoded
 from rota.api.served import OTHER_VERSIONS
-from rota.api.shared import decoded
 from rota.client.backend import Backend, Object, Written
 from rota.client.http import HttpBackend
 from rota.client.target import DEFAULT_NAMESPACE, PathLike

@@ -9,9 +9,9 @@ import msgspec
 from rota.api import Kind
 from rota.client.backend import Batches, Written
 from rota.registry import Answer, Listing, ListOptions, Operation, Registry, WatchOptions
-from rota.registry.deciding import encoded
+from rota.registry.decider import decided
+from rota.registry.decisions import encoded
 from rota.registry.errors import not_atomic, not_served
-from rota.registry.operations import decided
 
 
 class LocalBackend:

@@ -379,7 +379,7 @@ class Functions(Gate[Function]):
         for condition in conditions:
             status = context.condition(obj, status, condition)
             if condition.type == READY and condition.status == "False" and condition.reason not in PROGRESS:
-                context.tell_once(obj, condition.reason, condition.message)
+                context.warn_once(obj, condition.reason, condition.message)
         counts = status.calls or CallCounts()
         succeeded, failed = line.succeeded, line.failed
         edge = self._serving.edge()

@@ -49,7 +49,7 @@ class Gate(ObjectReconciler[T]):
         if held_up is not None:
             await say(context, obj, self.closed(obj, held_up))
             if held_up.reason != NOT_READY and lasts(before, held_up, context.clock.time()):
-                context.tell_once(obj, held_up.reason, held_up.message)
+                context.warn_once(obj, held_up.reason, held_up.message)
             return held_up
         opened = [] if before is None else [Condition(type=RESOLVED, status="True", reason="Resolved")]
         return await self.go_on(context, obj, opened)

@@ -162,7 +162,7 @@ class Instances(Gate[Instance]):
             return await self._not_made(context, obj, status, found, opened)
         made = self._maker.describe(obj)
         for one in made.limits_unmet:
-            context.tell_once(obj, "LimitNotHeld", one)
+            context.warn_once(obj, "LimitNotHeld", one)
         programmed = Condition(type=PROGRAMMED, status="True", reason=PROGRAMMED)
         ignored = conditions(obj, [*made.unhonoured, *made.limits_unmet])
         said = [*opened, programmed, found.available, *made.conditions, *ignored]

@@ -184,7 +184,7 @@ class Schedules(Settling[Schedule]):
         if not pause:
             self._written.pop(id_, None)
         if standing.problem is not None:
-            context.tell_once(obj, standing.problem.reason, standing.problem.message)
+            context.warn_once(obj, standing.problem.reason, standing.problem.message)
         await self._note_counted(context, obj, status_of(obj) if pause else standing.status)
         await self._prune(context, obj, standing.prunable)
         return Done(again_after=pause) if pause else DONE

@@ -255,9 +255,9 @@ class Spawners(Settling[TaskSpawner]):
                 obj = await context.write_status(obj, status)
                 self._written[key] = now
         if problem is not None:
-            context.tell_once(obj, problem.reason, problem.message)
+            context.warn_once(obj, problem.reason, problem.message)
         elif note:
-            context.tell_once(obj, "TooManyItems", note)
+            context.warn_once(obj, "TooManyItems", note)
         return Done(again_after=min(times)) if times else DONE
 
     @staticmethod

@@ -187,7 +187,7 @@ class Tasks(Gate[Task]):
         known = {one.name for one in status.dependencies}
         held_up = context.held_up(
             obj,
-            settled=[Task.api.key(obj.metadata.namespace, name) for name in known],
+            ignored=[Task.api.key(obj.metadata.namespace, name) for name in known],
             coming=may_be_coming(status.condition(RESOLVED), context.clock.time()),
         )
         ended = self._ended(context, obj)
@@ -294,7 +294,7 @@ class Tasks(Gate[Task]):
         await context.write_status(obj, lifecycle.waiting(status, held_up.reason, held_up.message))
         await self._hold_dependencies(context, obj)
         if held_up.reason != NOT_READY and lasts(before, held_up, context.clock.time()):
-            context.tell_once(obj, held_up.reason, held_up.message)
+            context.warn_once(obj, held_up.reason, held_up.message)
         self._tell_ring(context, obj, held_up)
         return held_up
 

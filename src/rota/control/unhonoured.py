@@ -64,7 +64,7 @@ def tell(context: Context, obj: Object, said: Sequence[Condition]) -> None:
     before = status_of(obj).condition(HONOURED)
     for condition in said:
         if condition.status == "False" and (before is None or before.message != condition.message):
-            context.tell_once(obj, condition.reason, condition.message)
+            context.warn_once(obj, condition.reason, condition.message)
 
 
 def _of_worker(config: WorkerConfig, at: str) -> list[str]:

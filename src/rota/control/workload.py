@@ -159,7 +159,7 @@ class Workloads(Gate[Workload]):
         await context.write_status(obj, _status(context, obj, decisions, now, opened))
         for one in decisions:
             if one.placing.unplaced:
-                context.tell_once(obj, one.placing.reason, one.placing.message)
+                context.warn_once(obj, one.placing.reason, one.placing.message)
         waits = [one.again_after for one in decisions if one.again_after is not None]
         return Done(again_after=min(waits)) if waits else DONE
 
@@ -282,7 +282,7 @@ class Workloads(Gate[Workload]):
             before = by_name.get(name)
             if before is None and context.find(WorkloadDeployment.api, obj.metadata.namespace, name) is not None:
                 left = f"WorkloadDeployment/{name} is there, of a workload of the same name before"
-                context.tell_once(obj, "NameTaken", f"{left}: an admin can delete it, if it does not go by itself")
+                context.warn_once(obj, "NameTaken", f"{left}: an admin can delete it, if it does not go by itself")
             elif before is None:
                 await unless_overtaken(context.client.create(deployment))
             elif before.metadata.deletion_timestamp is None and (changed := _changed(before, deployment)) is not None:

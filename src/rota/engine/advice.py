@@ -1,4 +1,4 @@
-"""The one thing to do next about what is at the bottom of a chain, with the exact command where there is one."""
+"""Advice: the next thing to do about the cause of a wait, with the exact command if there is one."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Verdict = Literal[
     "Blocked",
     "Ready",
 ]
-"""What holds an object up. Those that need a person come first; what goes on by itself comes last.
+"""The state of an object that others wait for. Those that need a person come first; those that pass come last.
 
-Cycle: it waits in a circle. Missing: it is not there. Failed: it is over, and not well. Error: its controller fails
-and tries again. Spinning: it does not come to rest. Deleting: it is on its way out. Hidden: whoever asks may not know.
-Unattended: no controller acts on its kind. Gated: what it refers to is there, and nothing here takes it further.
-Settled: its controller has done what there was to do. Working: its controller is at it, or soon will be. Blocked: it
-waits for others. Ready: nothing does.
+Cycle: it waits for itself, through others. Missing: it does not exist. Failed: it has failed. Error: its controller
+fails and retries. Spinning: it is reconciled over and over. Deleting: it is being deleted. Hidden: the caller may not
+read it. Unattended: no controller acts on its kind. Gated: its references are ready, and no controller here does more.
+Settled: its controller has nothing left to do. Working: its controller works on it, or soon will. Blocked: it
+waits for others. Ready: it is ready.
 """
 CREATED_BY_HAND = {"Secret": "secret generic", "ConfigMap": "configmap"}
 UNSERVED = "NotServed"
-"""The reason of what nothing here carries out."""
+"""The reason of a field that nothing here implements."""
 RUN = ("WorkerPool", "Instance", "Function", "Schedule", "Workload", "WorkloadDeployment", "Cell")
-"""Kinds of which it is told why they do not run."""
+"""Kinds whose reasons have advice in `TO_CORRECT`."""
 CONFIGURATION = "ConfigurationError"
 TO_CORRECT = {
     "InstanceCrashing": "see why {name} ends ({logs}), and correct its command or settings: {edit}",
@@ -76,7 +76,7 @@ TO_CORRECT = {
     "InvalidSchedule": "correct the cron or the time zone of {name}: {edit}",
     "InvalidTask": "correct what {name} makes tasks of: {edit}",
 }
-"""By the reason of the condition."""
+"""Advice by the reason of the condition."""
 TO_CORRECT_SPAWNER = {
     "InvalidTask": TO_CORRECT["InvalidTask"],
     "TemplateError": "correct the template of {name}: {edit}",
@@ -85,7 +85,7 @@ TO_CORRECT_SPAWNER = {
     "Forbidden": "have the token of {name} let it see the repository, or correct its repo: {edit}",
     "NoSuchRepository": "correct the repo of {name}, or have its token see it: {edit}",
 }
-"""The same of a TaskSpawner."""
+"""Advice about a TaskSpawner, by reason."""
 TO_CORRECT_WORKSPACE = {
     "AuthenticationFailed": "put a login that is accepted into the Secret of {name}, or correct its repo: {edit}",
     "RepositoryNotFound": "correct the repo of {name}, or make the repository: {edit}",
@@ -94,45 +94,45 @@ TO_CORRECT_WORKSPACE = {
     "TooLarge": "have {name} hold less: {edit}",
     "InvalidWorkspace": "correct {name}: {edit}",
 }
-"""The same of a Workspace, by what those say that use it."""
+"""Advice about a Workspace, by the reason that its users report."""
 NO_PROGRAM = "ProgramNotFound"
 TO_INSTALL = "install the program that {name} lacks, or correct its worker: {edit}"
 IN_FILE = {
     "ImportFailed": "correct the code of {name}: {edit}",
 }
-"""The same, of what is in a file only, where {logs} tell nothing yet."""
+"""Advice about objects that are in a file only and have no logs yet, by reason."""
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 
 
-class Matter(NamedTuple):
-    """What is known of the object that something is to be done about."""
+class Finding(NamedTuple):
+    """The facts about an object that advice is needed on."""
 
     id: str
     verdict: Verdict
     why: str = ""
-    """Its message, or at least the reason."""
+    """The message of the object, or else its reason."""
     reason: str = ""
     referrer: str = ""
-    """The node that refers to it, on the way from what was asked about; empty when it is itself that."""
+    """The node that refers to it, on the chain from the explained object; empty if it is that object."""
     field: str = ""
-    """The field of the referrer that does."""
+    """The field of the referrer."""
     engine: str = ""
     again_seconds: float | None = None
     others_queued: int = 0
     ended: bool = False
-    """It has a life, which is over; otherwise it is as it is written."""
+    """True if it has run and is finished; False if it is mere configuration."""
     finalizers: Sequence[str] = ()
     cycle: Sequence[str] = ()
     edge: str = ""
-    """The field by which it is part of the circle."""
+    """The field that makes it part of the cycle."""
     acting_known: bool = True
     file: str = ""
-    """Where it is to be corrected, as FILE:LINE, if it is not on a server: no command can name it there."""
+    """The place to correct it, as FILE:LINE, if it is not on a server."""
 
 
-def advice(m: Matter) -> str:
-    """What to do next; empty when there is nothing."""
+def advice(m: Finding) -> str:
+    """Return the next thing to do; empty if there is none."""
     name = shown(m.id)
     if m.file and m.verdict in ("Failed", "Settled", "Working"):
         return _to_correct(m) or f"correct {name}: {_edit(m)}"
@@ -175,8 +175,8 @@ def advice(m: Matter) -> str:
     return _wait(m, name)
 
 
-def _to_correct(m: Matter) -> str:
-    """What a person has to do about something that will not run as it is written; empty if it may yet."""
+def _to_correct(m: Finding) -> str:
+    """Return how to correct an object that cannot run as it is; empty if it may run by itself."""
     if m.reason == UNSERVED:
         return f"leave {shown(m.id)} out, or leave it as it is: nothing here carries it out"
     todo = _todo(m.id, m.reason)
@@ -195,18 +195,18 @@ def _to_correct(m: Matter) -> str:
 
 
 def must_correct(id_: str, reason: str) -> bool:
-    """Whether an object that is not ready for this reason stays so until somebody acts."""
+    """Report whether an object with this reason stays unready until a person acts."""
     return bool(_todo(id_, reason))
 
 
 def workspace_reason(reason: str, message: str) -> str:
-    """Return why an instance or a pool cannot have its workspace; empty if it does not say that."""
+    """Return the reason why an instance or pool cannot use its workspace; empty if its message has none."""
     found = (part for part in _parts(message) if part in TO_CORRECT_WORKSPACE) if reason == CONFIGURATION else ()
     return next(iter(found), "")
 
 
 def _parts(message: str) -> list[str]:
-    """What a runtime reports is `REASON: message`; a pool puts the names of its instances before that."""
+    """Split a message: a runtime reports `REASON: message`, before which a pool puts names of instances."""
     return message.partition("\n")[0].split(": ")
 
 
@@ -220,11 +220,11 @@ def _todo(id_: str, reason: str) -> str:
 
 
 def give_workers(pool: str) -> str:
-    """What to do about a pool, by its id, that is to have no instances while others wait for one."""
+    """Return advice about a pool with 0 replicas that requests wait for."""
     return f"give {shown(pool)} a worker: `rota scale {_object(pool)} --replicas=1{_place(pool)}`"
 
 
-def _create(m: Matter) -> str:
+def _create(m: Finding) -> str:
     kind, name = kind_of(m.id), m.id.rpartition("/")[2]
     by_hand = CREATED_BY_HAND.get(kind.name) if kind is not None else None
     if by_hand:
@@ -234,7 +234,7 @@ def _create(m: Matter) -> str:
     return f"create {shown(m.id)}: {how}{_or_correct(m)}"
 
 
-def _or_correct(m: Matter) -> str:
+def _or_correct(m: Finding) -> str:
     if not m.referrer or not m.field:
         return ""
     if _is_fixed(kind_of(m.referrer), m.field):
@@ -242,7 +242,7 @@ def _or_correct(m: Matter) -> str:
     return f"; if the name in {m.field} is wrong, correct {shown(m.referrer)} ({_command_edit(m.referrer)})"
 
 
-def _break(m: Matter) -> str:
+def _break(m: Finding) -> str:
     circle = " → ".join(map(shown, m.cycle))
     about = f"break the circle {circle}" if circle else f"break the circle that {shown(m.id)} is in"
     if not m.edge:
@@ -252,12 +252,12 @@ def _break(m: Matter) -> str:
     return f"{about}: take {m.edge} out of {shown(m.id)} ({_edit(m)})"
 
 
-def _anew(m: Matter) -> str:
+def _anew(m: Finding) -> str:
     name = shown(m.id)
     return f"see how {name} ended{_because(m)}: `rota describe {_target(m.id)}`; then make it anew ({_replace(m.id)})"
 
 
-def _gone(m: Matter) -> str:
+def _gone(m: Finding) -> str:
     name = shown(m.id)
     then = f", then create it again: `rota apply -f FILE{_place(m.id)}`" if m.referrer else ""
     held = [one for one in m.finalizers if one not in (FOREGROUND, ORPHAN)]
@@ -268,7 +268,7 @@ def _gone(m: Matter) -> str:
     return f"wait until {first}{name} is gone{then}"
 
 
-def _wait(m: Matter, name: str) -> str:
+def _wait(m: Finding, name: str) -> str:
     if m.engine == "running":
         return f"wait a moment: {name} is being looked at right now"
     if m.engine == "runnable":
@@ -277,11 +277,11 @@ def _wait(m: Matter, name: str) -> str:
     return f"wait: {name} is looked at again{_when(m) or ' by itself'}{_because(m)}"
 
 
-def _because(m: Matter) -> str:
+def _because(m: Finding) -> str:
     return f" ({m.why})" if m.why else ""
 
 
-def _when(m: Matter) -> str:
+def _when(m: Finding) -> str:
     return f" in {m.again_seconds:.0f} s" if m.again_seconds is not None else ""
 
 
@@ -289,7 +289,7 @@ def _replace(id_: str) -> str:
     return f"`rota delete {_target(id_)}`, then `rota apply -f FILE{_place(id_)}`"
 
 
-def _edit(m: Matter) -> str:
+def _edit(m: Finding) -> str:
     return f"edit {m.file}" if m.file else _command_edit(m.id)
 
 
@@ -298,7 +298,7 @@ def _command_edit(id_: str) -> str:
 
 
 def _target(id_: str) -> str:
-    """An object as a command takes it."""
+    """Return an object as commands name it."""
     return f"{_object(id_)}{_place(id_)}"
 
 
@@ -318,7 +318,7 @@ def _kind_name(id_: str) -> str:
 
 
 def _is_fixed(kind: Kind | None, path: str) -> bool:
-    """Whether a field can only be set when an object is made."""
+    """Report whether a field is immutable."""
     if kind is None:
         return False
     spec = object_schema(kind)["properties"].get("spec", {})

@@ -1,4 +1,4 @@
-"""Chance: what would come at once is spread a little. A simulation puts a source of its own here, to be repeatable."""
+"""The source of jitter. A simulation replaces it by a seeded one."""
 
 from __future__ import annotations
 

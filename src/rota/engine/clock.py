@@ -1,4 +1,4 @@
-"""Time, as a thing that can be handed in: the real one, and one that jumps."""
+"""Clocks: the real one, and a virtual one that jumps."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from typing import Protocol
 
 
 class Timer(Protocol):
-    """A call that is to come."""
+    """A scheduled call."""
 
     def cancel(self) -> object: ...
 
 
 class Clock(Protocol):
-    """What the engine needs of time."""
+    """A source of time and timers."""
 
     @property
     def can_be_set(self) -> bool:
-        """Whether `time` may go forward or back by itself, apart from `now`: somebody sets the machine's clock."""
+        """True if `time` may jump independently of `now`, because the machine's clock is set."""
         ...
 
     def now(self) -> float:
-        """Seconds that only grow, from an arbitrary start."""
+        """Return monotonic seconds, from an arbitrary start."""
         ...
 
     def time(self) -> float:
-        """Seconds since 1970."""
+        """Return the seconds since 1970."""
         ...
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
-        """Call back when `now` has come to `when`."""
+        """Call `callback` when `now` reaches `when`."""
         ...
 
 
 _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Where there is a choice, the clock that goes on while a machine is suspended: its lease does not wait for it."""
+"""The monotonic clock, with the time of a suspended machine if possible: its leases expire meanwhile."""
 
 
 class RealClock:
-    """The machine's time. Waits on the running event loop."""
+    """The time of the machine. Timers run on the current event loop."""
 
     can_be_set = True
 
@@ -58,7 +58,7 @@ class RealClock:
 
 
 def after(clock: Clock, seconds: float) -> asyncio.Future[None]:
-    """Return what is done when so much time has passed."""
+    """Return a future that is done after some seconds."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def end() -> None:
@@ -71,12 +71,12 @@ def after(clock: Clock, seconds: float) -> asyncio.Future[None]:
 
 
 async def sleep(clock: Clock, seconds: float) -> None:
-    """Wait until so much time has passed."""
+    """Wait for some seconds."""
     await after(clock, seconds)
 
 
 class Limit:
-    """`asyncio.timeout` by a clock: what is in it ends with a TimeoutError when so many seconds have passed."""
+    """`asyncio.timeout` by a clock: its body ends with a TimeoutError after some seconds."""
 
     __slots__ = ("_clock", "_seconds", "_timeout", "_timer")
 
@@ -108,12 +108,12 @@ class Limit:
 
 
 class VirtualTimer:
-    """A call of a virtual clock that is to come."""
+    """A scheduled call of a virtual clock."""
 
     __slots__ = ("_clock", "callback")
 
     def __init__(self, callback: Callable[[], None], clock: VirtualClock | None = None) -> None:
-        """`clock` is told when this is cancelled."""
+        """`clock.cancelled` is called when this is cancelled."""
         self.callback: Callable[[], None] | None = callback
         self._clock = clock
 
@@ -125,7 +125,7 @@ class VirtualTimer:
 
 
 class VirtualClock:
-    """Time that stands still until it is told to move."""
+    """A clock that stands still until it is advanced."""
 
     can_be_set = False
 
@@ -135,7 +135,7 @@ class VirtualClock:
         self._timers: list[tuple[float, int, VirtualTimer]] = []
         self._made = 0
         self._cancelled = 0
-        """Timers in the heap that are cancelled."""
+        """Number of cancelled timers in the heap."""
 
     def now(self) -> float:
         return self._now
@@ -150,7 +150,7 @@ class VirtualClock:
         return timer
 
     def cancelled(self) -> None:
-        """Note that a timer is cancelled. When half of the heap is, they are taken out."""
+        """Note a cancelled timer. When half of the heap is cancelled, those are removed."""
         self._cancelled += 1
         if 2 * self._cancelled >= len(self._timers):
             self._timers = [one for one in self._timers if one[2].callback is not None]
@@ -158,13 +158,13 @@ class VirtualClock:
             self._cancelled = 0
 
     def next_due(self) -> float | None:
-        """When the first call is to be made."""
+        """Return the time of the first scheduled call; None if there is none."""
         while self._timers and self._timers[0][2].callback is None:
             self._pop()
         return self._timers[0][0] if self._timers else None
 
     def _pop(self) -> tuple[float, Callable[[], None] | None]:
-        """Take the first timer out of the heap: when it is due, and what is to be called."""
+        """Remove the first timer from the heap. Return its time and its callback."""
         when, _, timer = heappop(self._timers)
         callback, timer.callback = timer.callback, None
         if callback is None:
@@ -172,7 +172,7 @@ class VirtualClock:
         return when, callback
 
     def advance(self, seconds: float) -> None:
-        """Let time pass. Calls that come due are made at their time, in order."""
+        """Advance time. Calls that come due are made at their time, in order."""
         until = self._now + seconds
         while self._timers and self._timers[0][0] <= until:
             when, callback = self._pop()
@@ -182,10 +182,10 @@ class VirtualClock:
         self._now = until
 
     def advance_once(self, until: float) -> bool:
-        """Let time pass until the first call that is to be made by then, and make that one alone.
+        """Advance time until the first call that is due by `until`, and make only that one.
 
-        Returns whether there was one: if not, it is `until` now. Of calls at one moment each can so have its effects
-        before the next is made, as on a machine, where no two are due at the very same moment.
+        Returns whether there was one; if not, the time is `until`. So each of several calls at one instant can have its
+        effects before the next one, as on a machine.
         """
         due = self.next_due()
         if due is None or due > until:
@@ -198,5 +198,5 @@ class VirtualClock:
         return True
 
     def advance_to(self, when: float) -> None:
-        """Let time pass until a moment."""
+        """Advance time to an instant."""
         self.advance(max(0.0, when - self._now))

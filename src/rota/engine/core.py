@@ -1,46 +1,39 @@
-"""The scheduler's state, without a loop, threads or I/O: who may run, who waits for whom, and when nothing can change.
+"""The state machine of the scheduler, without a loop, threads or I/O: runnable nodes, waits, and the fixpoint.
 
-`take` gives the next node to run and `finish` takes its outcome; `seed`, `arrive`, `status` and `fire` say what
-happened meanwhile. The contract is in the package's docstring; two parts of it are subtle.
+`take` returns the next node to run and `finish` takes its outcome; `seed`, `arrive`, `status` and `fire` report what
+happened meanwhile. The contract is in the package's docstring; `drain` has its end.
 
-*No lost wake-up.* While bodies run, what advances is noted with a number. A body that ends as blocked is compared with
-the numbers since its start: if something it would wait for has advanced meanwhile, it runs again instead of being
-parked. Nothing is noted while nothing runs, so ids that nobody waits for cost nothing.
-
-*The end.* When nothing runs and nothing can, `drain` runs those again that read whatever is there (see `reruns`), then
-raises the level of the parked nodes of which nothing they wait for can advance; only when there are none, of those that
-wait for each other in a circle. Each call raises a level, levels fall only when a node ends, and a node that ended runs
-again at the expense of its budget, or because of what another emitted at the expense of its own: so there is an end.
+*No lost wake-up.* While bodies run, each advance is noted with a number. When a body ends as blocked, the advances
+since its start are checked: if one of the ids it would wait for is among them, it runs again instead of being
+parked. Nothing is noted while nothing runs, so ids without waiters cost nothing.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
 
+from rota.engine.advances import Advances
 from rota.engine.budget import BUDGET, Budget
 from rota.engine.clock import Clock
-from rota.engine.healing import RELOOKS_PER_SECOND_MAX, Slots, jittered, relook_seconds
 from rota.engine.node import DONE, FAILED, FORCE, GONE, PARKED, RUNNABLE, RUNNING, SLEEPING, UNBOUNDED, Lane, Node
-from rota.engine.notes import Notes
 from rota.engine.outcome import Blocked, Done, Failed, NotConverged, Outcome, RequeueAfter, Status
-from rota.engine.paths import shortest_cycle, sink_cycles
+from rota.engine.pacing import RELOOKS_PER_SECOND_MAX, Slots, jittered, relook_seconds
 from rota.engine.reruns import Reruns
 from rota.engine.timers import Timers
-from rota.engine.waiters import Index, add, has, once, remove
+from rota.engine.waiters import Waits, add, once
 
 ENDED: tuple[Status, ...] = ("Failed", "Skipped")
-"""What a node that ended without being ready may be."""
+"""The statuses of a node that ended without being ready."""
 _ARRIVED, _READY, _ENDED = range(3)
 _UNKNOWN = object()
 _NOT_RUN = Blocked(())
-_UNSEEN = -1
+_UNCOUNTED = -1
 _FORGOTTEN = object()
 
 
-class Core:
-    """See the module."""
+class Core(Waits):
+    """The nodes of a scheduler, and the transitions of their states."""
 
     def __init__(
         self,
@@ -52,45 +45,40 @@ class Core:
         reruns: bool = False,
         budget: int = BUDGET,
     ) -> None:
+        super().__init__()
         self.clock = clock
         self.live = live
         self.nodes: dict[str, Node] = {}
-        self.waiting: Index = {}
-        """By what is waited for: the nodes parked under it."""
-        self.recovering: Index = {}
-        """By what was to blame: the nodes that failed because of it."""
         self.running = 0
         self.sleeping = 0
-        self.parked = 0
         self.queued = 0
         self.timed = False
-        """Whether it is noted since when a node could run."""
+        """True if the time at which nodes become runnable is noted."""
         self.level = 0
-        """The highest level that was needed in this run."""
+        """The highest drain level of this run."""
         self.budget = Budget(budget)
         self._lane_of = lane_of
         self._lane_limit = lane_limit
         self.lanes: dict[Hashable, Lane] = {}
-        self._turn: deque[Lane] = deque()
+        self._ready: deque[Lane] = deque()
         self.reruns = Reruns() if reruns else None
-        self._contents: dict[str, Hashable] = {}
-        """Of the data that somebody waits for."""
-        self._notes = Notes()
+        self._notes = Advances()
         self._apart: dict[Node, None] = {}
         self._progress = 0
         self._timers = Timers()
         self._relooks = Slots(RELOOKS_PER_SECOND_MAX)
         self._first: set[Node] = set()
         self._then: list[Node] = []
-        self._cycles: dict[str, frozenset[str]] = {}
+        self.forced: dict[str, frozenset[str]] = {}
+        """By id, the ids of its cycle that a forced node waited for."""
 
-    # What happens outside.
+    # Events from outside.
 
     def seed(self, ids: Iterable[str], after: Callable[[str], Iterable[str]] | None = None) -> None:
-        """Nodes to begin with, run in the order of their ids. Those that are known already are left alone.
+        """Add nodes, which run in the order of their ids. Known ones are left alone.
 
-        `after` says what a node is known to need: it does not run before each of those is ready, or one has failed or
-        was skipped; but when serving it is looked at now and then, as everything that is parked.
+        `after` returns the known needs of a node: it does not run before all of them are ready, or one has failed or
+        was skipped; but when serving it runs now and then, like every parked node.
         """
         wanted = sorted(set(ids))
         needs = [once(after(id_)) for id_ in wanted] if after else None
@@ -103,19 +91,19 @@ class Core:
             node = self._new(id_, None)
             on = needs[i] if needs else ()
             if on:
-                node.on, node.left = on, _UNSEEN
-                # What comes before a node is likely to be ready when its turn comes: that is looked at then.
+                node.on, node.left = on, _UNCOUNTED
+                # Needs that run before the node are likely to be ready when it runs: they are checked then.
                 if max(on) > id_:
                     if not others:
-                        self._park_told(node, on, now)
+                        self._park_unrun(node, on, now)
                         continue
                     if self._must_wait(node):
                         continue
             node.state = RUNNABLE
             self._queue(node)
 
-    def _park_told(self, node: Node, on: tuple[str, ...], now: float) -> None:
-        """Park a node until every one of these is ready, before it has run."""
+    def _park_unrun(self, node: Node, on: tuple[str, ...], now: float) -> None:
+        """Park a node that has not run until all of these are ready."""
         waiting = self.waiting
         for id_ in on:
             there = waiting.get(id_)
@@ -139,7 +127,7 @@ class Core:
             node.woken = True
 
     def _must_wait(self, node: Node) -> bool:
-        """Whether a node whose needs were told cannot run yet. It is then parked under those that are missing."""
+        """Park a seeded node under its missing needs. Returns False if it can run."""
         needs, node.on, node.left = node.on, (), 0
         nodes = self.nodes
         missing = []
@@ -153,11 +141,11 @@ class Core:
             return False
         if node.state == RUNNABLE:
             self.queued -= 1
-        self._park_told(node, tuple(missing), self.clock.now())
+        self._park_unrun(node, tuple(missing), self.clock.now())
         return True
 
     def arrive(self, id_: str, content: Hashable = None, *, runnable: bool = True) -> None:
-        """Something is there, or has changed. `content` tells one state of it from another; None is always news."""
+        """Report a new or changed thing. `content` identifies its state; None is always new."""
         node = self.nodes.get(id_)
         if node is not None:
             if content is None or content != node.content:
@@ -167,7 +155,7 @@ class Core:
             if self.reruns is not None:
                 self.reruns.arrived()
             self._progress += 1
-            self._enqueue(self._new(id_, content))
+            self.enqueue(self._new(id_, content))
             self._rouse(id_, _ARRIVED)
         else:
             self._data(id_, content)
@@ -190,7 +178,7 @@ class Core:
         self._rouse(id_, _READY)
 
     def status(self, id_: str, status: Status) -> None:
-        """The status of something has changed. All but Pending wake those that wait for it."""
+        """Set the status of a node. All but Pending wake those that wait for it."""
         node = self.nodes.get(id_)
         if node is not None and node.status != status:
             self._flip(node, status)
@@ -205,7 +193,7 @@ class Core:
             self._progress += 1
 
     def forget(self, id_: str) -> None:
-        """A node is gone for good. If it runs, that run's outcome is the last thing heard of it."""
+        """Remove a node. One that runs is removed when it has."""
         node = self.nodes.get(id_)
         if node is None:
             return
@@ -215,7 +203,7 @@ class Core:
             self._vanish(node)
 
     def remember(self, id_: str) -> None:
-        """A node that runs and was to be forgotten when it has, is not."""
+        """Cancel the removal of a running node."""
         node = self.nodes.get(id_)
         if node is not None and node.content is _FORGOTTEN:
             node.content = None
@@ -225,7 +213,7 @@ class Core:
         self._let_go(node)
         if not self.live:
             self.budget.forget(node)
-            self._cycles.pop(node.id, None)
+            self.forced.pop(node.id, None)
         if self.reruns is not None:
             self.reruns.forget(node)
         del self.nodes[node.id]
@@ -234,33 +222,34 @@ class Core:
         self._after_first(node)
 
     def pending(self, id_: str) -> bool:
-        """Whether an id is a node that may still advance."""
+        """Report whether an id is a node that may still advance."""
         node = self.nodes.get(id_)
-        return node is not None and (node.state < PARKED or node.state == SLEEPING or self._hopeful(node))
+        return node is not None and (node.state < PARKED or node.state == SLEEPING or self.is_hopeful(node))
 
     @staticmethod
-    def _hopeful(node: Node) -> bool:
+    def is_hopeful(node: Node) -> bool:
+        """Report whether a parked node may still advance."""
         return node.state == PARKED and node.level < FORCE
 
     # Running.
 
     def take(self) -> Node | None:
-        """The next node to run, which then runs until `finish`."""
-        turn = self._turn
-        while turn:
-            lane = turn[0]
+        """Return the next node to run, which is then running until `finish`."""
+        ready = self._ready
+        while ready:
+            lane = ready[0]
             node = lane.ready.popleft()
             if node.state != RUNNABLE or (node.left < 0 and self._must_wait(node)):
                 if not lane.ready:
-                    turn.popleft()
-                    lane.in_turn = False
+                    ready.popleft()
+                    lane.is_queued = False
                 continue
             lane.running += 1
             if not lane.ready or lane.running >= lane.limit:
-                turn.popleft()
-                lane.in_turn = False
-            elif len(turn) > 1:
-                turn.rotate(-1)
+                ready.popleft()
+                lane.is_queued = False
+            elif len(ready) > 1:
+                ready.rotate(-1)
             self.queued -= 1
             self.running += 1
             node.state = RUNNING
@@ -275,22 +264,22 @@ class Core:
             return node
         return None
 
-    def has_turn(self) -> bool:
-        """Whether `take` may have something to give."""
-        return bool(self._turn)
+    def has_ready(self) -> bool:
+        """Report whether `take` may return a node."""
+        return bool(self._ready)
 
     def set_apart(self, node: Node) -> None:
-        """This one will take its time: others run before it is finished."""
+        """Note that a node runs concurrently with others."""
         self._apart[node] = None
 
     def finish(self, node: Node, outcome: Outcome) -> None:
-        """A node has run."""
+        """Take the outcome of a node's run."""
         self.running -= 1
         lane = node.lane
         lane.running -= 1
-        if lane.ready and not lane.in_turn:
-            lane.in_turn = True
-            self._turn.append(lane)
+        if lane.ready and not lane.is_queued:
+            lane.is_queued = True
+            self._ready.append(lane)
         kind = type(outcome)
         if node.content is _FORGOTTEN:
             self._vanish(node)
@@ -309,7 +298,7 @@ class Core:
                 self._note_end(node, status)
             if status == "Ready":
                 node.status = status
-                self._cycles.pop(node.id, None)
+                self.forced.pop(node.id, None)
                 self._rouse(node.id, _READY)
             elif status != "Pending":
                 node.status = status
@@ -351,37 +340,19 @@ class Core:
             self._heal_later(node, now)
 
     def _hope_again(self, node: Node) -> None:
-        """What had failed is under way again: those that failed because of it wait again."""
+        """Note that a failed node runs again: those that failed because of it wait again."""
         node.status = "Pending"
         self._rouse(node.id, _ARRIVED)
 
-    def _park_under(self, node: Node, on: tuple[str, ...]) -> None:
-        before = node.on
-        if before != on:
-            if before:
-                wanted, had = frozenset(on), frozenset(before)
-                for id_ in before:
-                    if id_ not in wanted:
-                        self._drop(self.waiting, id_, node)
-                for id_ in on:
-                    if id_ not in had:
-                        add(self.waiting, id_, node)
-            else:
-                for id_ in on:
-                    add(self.waiting, id_, node)
-            node.on = on
-        node.state = PARKED
-        self.parked += 1
-
     def finish_and_mark(self, node: Node, outcome: Outcome, *, again: bool) -> None:
-        """A node has run; `again`: it is one that runs again at the fixpoint, if something has arrived."""
+        """Take the outcome of a node's run; `again`: it runs again at the fixpoint if something has arrived."""
         assert self.reruns is not None
         if self.reruns.ended(node, again):
             self._progress += 1
         self.finish(node, outcome)
 
     def _note_end(self, node: Node, status: Status) -> None:
-        """The end of a node is progress; one that was run again for free has to end otherwise than before."""
+        """Count the end of a node as progress. After a free rerun only another status counts."""
         if self.reruns is None or not self.reruns.is_free(node):
             self._progress += 1
         elif status not in ("Pending", node.status):
@@ -408,10 +379,10 @@ class Core:
         self._note_end(node, "Failed")
 
     def _after_end(self, node: Node) -> None:
-        """What becomes of a node that has ended."""
+        """Queue, schedule or forget a node that has ended."""
         outcome = node.outcome
         if node.woken:
-            self._enqueue(node, charge=True)
+            self.enqueue(node, charge=True)
         elif self.live:
             if isinstance(outcome, Done) and outcome.again_after is not None:
                 self._at(node, self.clock.now() + outcome.again_after)
@@ -430,7 +401,7 @@ class Core:
         self.sleeping += 1
         node.since = self.clock.now()
         if node.woken:
-            self._enqueue(node, charge=True)
+            self.enqueue(node, charge=True)
         else:
             self._at(node, node.since + max(0.0, outcome.seconds))
 
@@ -444,10 +415,10 @@ class Core:
         elif node.state == PARKED:
             self._wake_parked(node)
         elif node.state != RUNNABLE:
-            self._enqueue(node, charge=True)
+            self.enqueue(node, charge=True)
 
     def _rouse(self, id_: str, how: int) -> None:
-        """Wake those that wait for this."""
+        """Wake the nodes that wait for an id."""
         if self.running:
             self._notes.add(id_, how != _ENDED)
         waiters = self.waiting.get(id_)
@@ -459,14 +430,14 @@ class Core:
                 for node in list(each):  # type: ignore[arg-type]
                     self._rouse_one(node, how)
         if how != _ENDED and self.recovering:
-            # Also when it only has arrived: what failed for want of it has another reason now, if any.
+            # Also for a mere arrival: nodes that failed without it have another reason now, if any.
             blamed = self.recovering.get(id_)
             if blamed is not None:
                 for node in (blamed,) if type(blamed) is Node else list(blamed):  # type: ignore[arg-type]
-                    self._enqueue(node, charge=True)
+                    self.enqueue(node, charge=True)
 
     def _rouse_ready(self, id_: str, waiters: Iterable[Node]) -> None:
-        """Something is ready: whoever waits for every one of several is no longer parked under this one."""
+        """Wake the waiters of a ready id. Those that wait for several are no longer parked under this one."""
         del self.waiting[id_]
         stay: dict[Node, None] | None = None
         progress = -1 if self.live else self._progress
@@ -494,7 +465,7 @@ class Core:
 
     def _rouse_one(self, node: Node, how: int) -> None:
         if node.state == RUNNING:
-            # One that is forced fails for what it waits for, whether or not that has failed first.
+            # A forced node fails because of its needs, whether or not those have failed first.
             if node.level < FORCE or how != _ENDED:
                 node.woken = True
         elif node.state == PARKED and not (node.left and how == _ARRIVED):
@@ -502,8 +473,8 @@ class Core:
 
     def _wake_parked(self, node: Node) -> None:
         if node.progress == self._progress and not self.live:
-            # Without progress since its last run, nodes might be waking each other round and round.
-            self._enqueue(node, charge=True)
+            # Without progress since its last run, nodes may be waking each other in a cycle.
+            self.enqueue(node, charge=True)
             return
         self.parked -= 1
         if node.left:
@@ -512,7 +483,7 @@ class Core:
         self._queue(node)
 
     def _leave(self, node: Node) -> None:
-        """Take a node out of the counts of the state it is in. What it is parked under is kept while it looks again."""
+        """Remove a node from the counts of its state. It stays parked under its ids while it runs again."""
         if node.state == PARKED:
             self.parked -= 1
             self._let_go_if_partly(node)
@@ -523,7 +494,8 @@ class Core:
         elif node.state == FAILED:
             self._let_go(node)
 
-    def _enqueue(self, node: Node, *, charge: bool = False) -> None:
+    def enqueue(self, node: Node, *, charge: bool = False) -> None:
+        """Make a node runnable; `charge`: if its budget allows it."""
         if charge and not self.live and not self._charge(node):
             return
         if node.state != GONE:
@@ -532,7 +504,7 @@ class Core:
         self._queue(node)
 
     def _charge(self, node: Node) -> bool:
-        """Whether a node has budget left for one more run. One that has not is given up."""
+        """Charge a node for one more run. Returns False, and fails the node, if its budget is spent."""
         if not self.budget.charge(node):
             self._give_up(node)
             return False
@@ -549,12 +521,12 @@ class Core:
             return
         lane = node.lane
         lane.ready.append(node)
-        if not lane.in_turn and lane.running < lane.limit:
-            lane.in_turn = True
-            self._turn.append(lane)
+        if not lane.is_queued and lane.running < lane.limit:
+            lane.is_queued = True
+            self._ready.append(lane)
 
     def _after_first(self, node: Node) -> None:
-        """When all whose level was raised have run, the others have their turn: so it does not matter who was first."""
+        """Queue the other nodes when all raised ones have run, so that the order among those does not matter."""
         self._first.discard(node)
         if not self._first and self._then:
             then, self._then = self._then, []
@@ -565,38 +537,12 @@ class Core:
     def _give_up(self, node: Node) -> None:
         before = node.outcome
         if node.state == FAILED and isinstance(before, Failed) and isinstance(before.error, NotConverged):
-            return  # whoever waits for it was told, and once is progress enough
+            return  # its waiters were woken already
         self._leave(node)
         error = self.budget.spent(node)
         self._end(node, Failed(reason="NotConverged", message=str(error), error=error), FAILED)
         node.status = "Failed"
         self._rouse(node.id, _ENDED)
-
-    # Who waits for what.
-
-    def awaited(self, node: Node) -> list[str]:
-        """What a node still waits for."""
-        if not node.left:
-            return sorted(node.on)
-        return sorted(id_ for id_ in node.on if has(self.waiting, id_, node))
-
-    def _let_go_if_partly(self, node: Node) -> None:
-        """One that waits for every one of several may be parked under some of them only: it begins anew."""
-        if node.left:
-            node.left = 0
-            self._let_go(node)
-
-    def _let_go(self, node: Node) -> None:
-        """A node no longer waits for anything."""
-        index = self.recovering if node.state == FAILED else self.waiting
-        for id_ in node.on:
-            self._drop(index, id_, node)
-        node.on = ()
-
-    def _drop(self, index: Index, id_: str, node: Node) -> None:
-        remove(index, id_, node)
-        if self._contents and id_ not in self.waiting and id_ not in self.recovering:
-            self._contents.pop(id_, None)
 
     def _new(self, id_: str, content: Hashable) -> Node:
         name = self._lane_of(id_) if self._lane_of else None
@@ -605,6 +551,15 @@ class Core:
             lane = self.lanes[name] = Lane(name, max(1, self._lane_limit(name)))
         node = self.nodes[id_] = Node(id_, lane, content)
         return node
+
+    # The end.
+
+    def raise_level(self, node: Node, level: int) -> None:
+        """Run a parked node again at a drain level."""
+        node.level = level
+        self.level = max(self.level, level)
+        self._first.add(node)
+        self.enqueue(node)
 
     # Time.
 
@@ -615,11 +570,11 @@ class Core:
         self._at(node, now + jittered(relook_seconds(now - node.since)))
 
     def next_due(self) -> float | None:
-        """When `fire` will have something to do."""
+        """Return the time of the next `fire`; None if there is none."""
         return self._timers.next_due()
 
     def fire(self) -> None:
-        """Make runnable what has come due."""
+        """Make nodes runnable that have come due."""
         now = self.clock.now()
         for node in self._timers.pop_due(now):
             if node.state in (PARKED, FAILED):
@@ -628,58 +583,12 @@ class Core:
                 if node.has_slot:
                     self._at(node, slot)
                 else:
-                    self._enqueue(node)
+                    self.enqueue(node)
             elif node.state in (SLEEPING, DONE):
-                self._enqueue(node, charge=True)
-
-    # The end.
-
-    def drain(self) -> bool:
-        """Nothing runs and nothing can: make runnable what has to look again or to fail. False: it is the end."""
-        assert not self.running and not self.queued and not self.sleeping
-        return self._rerun_at_end() or (self.parked > 0 and self._escalate())
-
-    def _rerun_at_end(self) -> bool:
-        if self.reruns is not None:
-            for node, charge in self.reruns.due():
-                self._enqueue(node, charge=charge)
-        return self.queued > 0
-
-    def _escalate(self) -> bool:
-        parked = sorted((node for node in self.nodes.values() if self._hopeful(node)), key=lambda node: node.id)
-        leaves = [node for node in parked if not any(map(self.pending, self.awaited(node)))]
-        for node in leaves:
-            self._raise(node, node.level + 1)
-        if not leaves:
-            for part in sink_cycles(parked, self._awaited):
-                members = frozenset(node.id for node in part)
-                for node in sorted(part, key=lambda node: node.id):
-                    self._cycles[node.id] = members.intersection(node.on)
-                    self._raise(node, FORCE)
-        return self.queued > 0
-
-    def _awaited(self, node: Node) -> Iterable[Node]:
-        return [self.nodes[id_] for id_ in self.awaited(node) if self.pending(id_)]
-
-    def _raise(self, node: Node, level: int) -> None:
-        node.level = level
-        self.level = max(self.level, level)
-        self._first.add(node)
-        self._enqueue(node)
-
-    def cycle(self, id_: str) -> tuple[str, ...] | None:
-        """The shortest circle of waiting through a node, as it is now or was when it was forced."""
-
-        def edges(at: str) -> Any:
-            if at in self._cycles:
-                return sorted(self._cycles[at])
-            node = self.nodes.get(at)
-            return self.awaited(node) if node is not None and node.state == PARKED else ()
-
-        return shortest_cycle(id_, edges)
+                self.enqueue(node, charge=True)
 
 
 def _waits_on(node: Node, on: tuple[str, ...]) -> bool:
-    """Whether it is still the same that a node waits for."""
+    """Report whether a node still waits for the same ids."""
     before = node.outcome
     return type(before) is Blocked and (before.on == on or set(before.on) == set(on))

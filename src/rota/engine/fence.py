@@ -1,6 +1,6 @@
-"""A fence around a backend: who does not lead, does not write.
+"""The fence around a backend: only the leader writes.
 
-What is on its way when leadership ends is not called back; each write's own precondition sees to that.
+Writes on their way when leadership ends are not called back; their own preconditions protect against those.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from rota.registry import Operation
 
 
 class Deposed(Exception):  # noqa: N818
-    """A write by one that does not lead. Nothing was sent."""
+    """A write by a process that is not the leader. Nothing was sent."""
 
 
 class Fenced(Wrapped):
-    """A backend that reads always, and writes while `held` says so. A dry run is no write."""
+    """A backend that always reads, and writes only while `held` returns True. Dry runs are allowed."""
 
     def __init__(self, backend: Backend, held: Callable[[], bool], holder: Callable[[], str]) -> None:
         super().__init__(backend)

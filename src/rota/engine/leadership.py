@@ -1,15 +1,15 @@
 """One leader among several processes, by a Lease.
 
-- *One at a time.* A leader believes in itself for less long than the others wait for it: it counts from before it asked
-  for its last renewal, they count from after they saw it. Nobody's wall clock matters, only how fast clocks go.
-- *A pause is a loss.* A process that was stopped and goes on finds `held` false at once, before it has done anything.
-- *In seconds.* A released lease is taken at once; that of a dead process, when it has expired.
-- *By turns.* Every write replaces exactly what was read: of two that are as fast, one gets a conflict.
+- *One at a time.* A leader gives up before the others take over: it counts from before it sent
+  its last renewal, they count from after they saw it. Wall clocks do not matter, only how fast clocks go.
+- *A pause is a loss.* A process that was suspended finds `held` false at once when it resumes.
+- *In seconds.* A released lease is taken at once; that of a dead process when it has expired.
+- *By precondition.* Every write replaces exactly what was read: of two concurrent ones, one gets a conflict.
 
-What an identity left behind, it may take up at once: no two processes that live may share one. A lease that somebody
-deletes is made again by its holder, and those who knew of it wait; only one who never saw it would take it at once.
+A candidate may take a lease of its own identity at once: no two live processes may share one. A lease that somebody
+deletes is created again by its holder, and candidates that knew it wait; one that never saw it would take it at once.
 
-Never: decides what the leader does, or stops a write that is on its way (each write's precondition does).
+Never: decides what the leader does, or stops a write on its way (its precondition does).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from rota.registry import ApiError
 log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 6.0
-"""How long the others wait for a leader of whom they hear nothing."""
+"""Seconds without a renewal after which others take the lease."""
 RENEW_SECONDS = 2.0
 RETRY_SECONDS = 1.0
-"""After something went wrong; at most, since it is jittered."""
+"""Maximum pause after an error; it is jittered."""
 MARGIN_SECONDS = 1.0
-"""How much earlier than the others a leader gives up: clocks do not go equally fast, and to stop takes a moment."""
+"""Seconds by which a leader gives up before others take over: clocks differ in speed, and stopping takes time."""
 RELEASE_SECONDS_MAX = 2.0
 RELEASE_TRIES_MAX = 3
 
@@ -67,7 +67,7 @@ class Leadership:
         self.name = name
         self.namespace = namespace
         self.holder = ""
-        """Who holds it, as last seen; empty when nobody does."""
+        """The holder as last observed; empty if nobody holds the lease."""
         self._client = client
         self._clock: Clock = clock or RealClock()
         self._term = lease_seconds - MARGIN_SECONDS
@@ -76,27 +76,27 @@ class Leadership:
         self._retry_seconds = retry_seconds
         self._until = NEVER
         self._lease: Lease | None = None
-        """What was last seen; none when it was not there."""
+        """The lease as last observed; None if it did not exist."""
         self._record: LeaseSpec | None = None
-        """What was last seen in it. It outlives the lease."""
-        self._seen_at = NEVER
-        """When it was seen to change, or to be gone."""
+        """The last observed spec. It outlives the lease."""
+        self._changed_at = NEVER
+        """The time at which a change or the deletion of the lease was observed."""
         self._unsure = False
-        """Whether a write of ours may have been carried out without our knowing."""
+        """True while the outcome of an own write is unknown."""
         self._news = asyncio.Event()
         self._watched = False
         self._trouble = ""
 
     @property
     def held(self) -> bool:
-        """Whether this process leads, and nobody else can."""
+        """Report whether this process leads. No other one can while this is True."""
         return self._clock.now() < self._until
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Campaign, and run `lead` whenever the lease is held, until it ends by itself.
 
-        When leadership is lost, `lead` is cancelled and waited for; what it raises then is only logged. In the end,
-        whatever that was, the lease is released.
+        When leadership is lost, `lead` is cancelled and awaited; an error that it raises then is only logged. At the
+        end the lease is released in every case.
         """
         try:
             while True:
@@ -106,17 +106,17 @@ class Leadership:
         finally:
             await self._release()
 
-    # Getting it.
+    # Acquiring the lease.
 
     async def _campaign(self) -> None:
-        """Returns when the lease is held."""
+        """Wait until the lease is held."""
         watching = asyncio.create_task(self._watch(), name=f"watch of the lease {self.name}")
         heard = False
         try:
             while True:
                 self._news.clear()
                 try:
-                    # Later, an answer would be of no use.
+                    # A later answer would be useless.
                     async with self._bounded(self._clock.now() + self._term):
                         if not heard:
                             self._observe(await self._read())
@@ -125,13 +125,13 @@ class Leadership:
                     self._trouble = ""
                 except (ApiError, OSError) as error:
                     self._endure(error)
-                # Of what came while we asked, nobody can say which is newer: then ask again.
+                # News that came during the read may be newer or older than its answer: then read again.
                 heard = not self._news.is_set() and await self._pause(self._next_look_at()) and self._watched
         finally:
             await _stop(watching)
 
     async def _watch(self) -> None:
-        """See changes at once. Without it, a campaign goes on by asking now and then."""
+        """Watch for changes of the lease. While the watch is broken, the campaign polls."""
         while True:
             changes = self._client.watch(Lease, namespace=self.namespace, fields=f"metadata.name={self.name}")
             try:
@@ -150,15 +150,15 @@ class Leadership:
             await self._sleep(self._again())
 
     def _free_at(self) -> float:
-        """When the lease may be taken."""
+        """Return the time from which the lease may be taken."""
         if self._record is None:
             return NEVER
         if self._lease is None:
-            # Somebody has deleted it: who held it is still to find out, and makes it again.
-            return self._seen_at + self._lease_seconds
+            # Somebody has deleted it: its holder will notice, and create it again.
+            return self._changed_at + self._lease_seconds
         if self._record.holder_identity in (None, "", self.identity):
             return NEVER
-        return self._seen_at + (self._record.lease_duration_seconds or self._lease_seconds)
+        return self._changed_at + (self._record.lease_duration_seconds or self._lease_seconds)
 
     def _next_look_at(self) -> float:
         free_at, again = self._free_at(), self._again()
@@ -166,17 +166,17 @@ class Leadership:
             return again
         return free_at if self._watched else min(free_at, again)
 
-    # Keeping it.
+    # Keeping the lease.
 
     async def _leading(self, lead: Callable[[], Awaitable[None]]) -> bool:
-        """Run `lead` while the lease is held. Returns whether it ended by itself."""
+        """Run `lead` while the lease is held. Return whether it ended by itself."""
         log.info("%s leads: it holds the lease %s/%s", self.identity, self.namespace, self.name)
         leading = asyncio.ensure_future(lead())
         keeping = asyncio.create_task(self._keep(), name=f"renewal of the lease {self.name}")
         own_end = False
         try:
             await asyncio.wait((leading, keeping), return_when=asyncio.FIRST_COMPLETED)
-            # What goes wrong in one that leads no longer is a consequence, not a failure.
+            # An error after the loss of leadership is a consequence of it, not a failure.
             own_end = leading.done() and (self.held or _error_of(leading) is None)
         finally:
             await _stop(leading, keeping)
@@ -202,7 +202,7 @@ class Leadership:
             due = began + self._renew_seconds
             again = self._again()
             try:
-                # One that hangs leaves time for another.
+                # A hanging renewal must leave time for another.
                 async with self._bounded(max(until - self._retry_seconds, min(again, until))):
                     if not await self._renew():
                         due = again
@@ -210,7 +210,7 @@ class Leadership:
             except (ApiError, OSError) as error:
                 self._endure(error)
                 due = again
-            # A lapse is a loss, also where nobody has used it: somebody may have been told that we do not lead.
+            # A lapse is a loss, even if nobody took the lease: `held` may have returned False meanwhile.
             if self._clock.now() >= until:
                 break
         self._until = NEVER
@@ -225,7 +225,7 @@ class Leadership:
         return False
 
     async def _release(self) -> None:
-        """Let the next one in at once. If that fails it comes in later, when the lease has expired."""
+        """Release the lease, so that others can take it at once. If that fails, it expires."""
         self._until = NEVER
         try:
             async with self._bounded(self._clock.now() + RELEASE_SECONDS_MAX):
@@ -255,7 +255,7 @@ class Leadership:
             return None
 
     async def _write(self) -> bool:
-        """Be the holder, from what was last seen. False: it has changed since."""
+        """Write this process as the holder. Returns False if the lease has changed since it was last observed."""
         there, sent_at = self._lease is not None, self._clock.now()
         ours = self._written(self.identity)
         self._unsure = True
@@ -265,7 +265,7 @@ class Leadership:
             self._unsure = error.code >= 500
             if error.code == 409:
                 return False
-            # Servers say in more than one way that what is to be replaced is gone.
+            # Servers report a missing object in more than one way.
             if there and error.code < 500 and await self._read() is None:
                 return False
             raise
@@ -275,11 +275,11 @@ class Leadership:
         return True
 
     def _written(self, holder: str) -> Lease:
-        """The lease with this holder, as it is to be written."""
+        """Return the lease to write, with a holder."""
         now = datetime.fromtimestamp(self._clock.time(), UTC)
         was = self._record or LeaseSpec(lease_transitions=-1)
         if now == was.renew_time:
-            # A renewal that changes nothing is none: the others would not see it.
+            # A renewal must change something for others to observe it.
             now += timedelta(microseconds=1)
         said: dict[str, Any] = {"holder_identity": holder, "renew_time": now}
         if holder:
@@ -294,7 +294,7 @@ class Leadership:
     def _observe(self, lease: Lease | None) -> None:
         record = None if lease is None else lease.spec or LeaseSpec()
         if (lease is None) != (self._lease is None) or (record is not None and record != self._record):
-            self._seen_at = self._clock.now()
+            self._changed_at = self._clock.now()
         self._lease = lease
         self._record = record or self._record
         self.holder = (record and record.holder_identity) or ""
@@ -302,11 +302,11 @@ class Leadership:
     # Waiting.
 
     def _again(self) -> float:
-        """When to try again, jittered so that candidates do not go in step."""
+        """Return the time of the next try, jittered so that candidates do not collide."""
         return self._clock.now() + self._retry_seconds * random.uniform(0.5, 1.0)
 
     def _endure(self, error: ApiError | OSError) -> None:
-        """Go on after what may pass; raise what will not."""
+        """Log a transient error; raise any other."""
         if isinstance(error, ApiError) and error.code not in (409, 429) and error.code < 500:
             raise error
         trouble = str(error) or "no answer in time"
@@ -316,7 +316,7 @@ class Leadership:
 
     @asynccontextmanager
     async def _bounded(self, until: float) -> AsyncIterator[None]:
-        """Ends what is in it with a TimeoutError when that time has come."""
+        """End the body with a TimeoutError at a time of the clock."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(None) as bound:
             if until <= self._clock.now():
@@ -330,7 +330,7 @@ class Leadership:
                 timer.cancel()
 
     async def _pause(self, until: float) -> bool:
-        """Wait for news, or until then. Returns whether there are news."""
+        """Wait for news of the lease, or until a time. Return whether there is news."""
         with suppress(TimeoutError):
             async with self._bounded(until):
                 return await self._news.wait()

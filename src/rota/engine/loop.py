@@ -1,4 +1,4 @@
-"""The controller loop: news of objects becomes arrivals and wakes of the scheduler, whose bodies are reconcilers."""
+"""The controller loop: events of objects wake nodes of the scheduler, whose bodies are reconcilers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 
 SPINNING = "Spinning"
 SPINNING_MESSAGE = "reconciled again and again without coming to rest: slowed down until it does"
-SETTLED = Done("Pending")
+DONE_PENDING = Done("Pending")
 
 
 class ControlLoop:
-    """Runs controllers on the objects of one server: for ever, or to the fixpoint."""
+    """Runs controllers on the objects of one server, for ever or to the fixpoint."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ControlLoop:
         self._events = events
         self._clock = clock or RealClock()
         self._patience = self._clock if live else RealClock()
-        """The clock that ends a reconciler that hangs: time does not pass by itself on the way to the fixpoint."""
+        """The clock for time-outs of reconcilers: virtual time does not pass on the way to the fixpoint."""
         self._live = live
         self.graph = Graph()
         self._controllers = {controller.name: controller for controller in controllers}
@@ -82,14 +82,14 @@ class ControlLoop:
 
     @property
     def kinds(self) -> list[Kind]:
-        """Every kind whose news matters."""
+        """Return every kind whose events are needed."""
         return kinds_of(self._controllers.values())
 
     async def serve(self) -> None:
         """Run for ever, until cancelled."""
         ends = self._begin()
         try:
-            ends.append(await self._objects.follow(self.kinds, self._hear))
+            ends.append(await self._objects.follow(self.kinds, self._handle))
             await self.scheduler.serve()
         finally:
             for one in ends:
@@ -99,14 +99,14 @@ class ControlLoop:
         """Run to the fixpoint."""
         ends = self._begin()
         try:
-            ends.append(self._objects.listen(self.kinds, self._hear))
+            ends.append(self._objects.listen(self.kinds, self._handle))
             return await self.scheduler.run()
         finally:
             for one in ends:
                 one()
 
     def _begin(self) -> list[Callable[[], None]]:
-        """Begin with every controller. Return how to end that."""
+        """Start every controller. Return the functions that stop them."""
         ends = []
         for controller in self._controllers.values():
             for key in controller.seeds:
@@ -115,22 +115,22 @@ class ControlLoop:
         return ends
 
     def controller(self, kind: Kind) -> Reconciler | None:
-        """Whoever sees to the objects of a kind."""
+        """Return the controller of a kind; None if there is none."""
         return self._by_kind.get(kind)
 
     def _waker(self, controller: Reconciler) -> Callable[[Key], None]:
         return lambda key: self.scheduler.arrive(_id(controller, key))
 
-    # News.
+    # Events.
 
-    def _hear(self, kind: Kind, update: Update[Any]) -> None:
-        """Something has changed. Whoever changed it must not suffer from what we make of it."""
+    def _handle(self, kind: Kind, update: Update[Any]) -> None:
+        """Handle an event. Errors are logged: they must not reach the writer that caused it."""
         try:
-            self._take_up(kind, update)
+            self._wake_for(kind, update)
         except Exception:
             log.exception("news of %s could not be taken up", kind.key(*update.key))
 
-    def _take_up(self, kind: Kind, update: Update[Any]) -> None:
+    def _wake_for(self, kind: Kind, update: Update[Any]) -> None:
         id_ = self._objects.id_of(kind, update.key)
         old, new = update.old, update.new
         if kind in referring_kinds():
@@ -146,20 +146,20 @@ class ControlLoop:
                 self.scheduler.arrive(id_)
         elif new is not None:
             self.scheduler.arrive(id_, runnable=False)
-        self._tell_readiness(id_, old, new)
+        self._wake_by_readiness(id_, old, new)
         if is_changed and old is not None and new is not None:
-            self._tell_followers(id_)
+            self._wake_followers(id_)
         unwanted = {owner.name for owner in self._owning.get(kind, ()) if not owner.wants(old, new)}
         for obj in (old, new):
             if obj is not None:
-                self._tell_others(kind, obj, unwanted)
+                self._wake_others(kind, obj, unwanted)
 
     def _is_wanted(self, kind: Kind, old: Object | None, new: Object | None) -> bool:
-        """Ask the controller of a new object whether it needs a reconcile. A plan reconciles every object."""
+        """Report whether the controller wants a new object. A plan reconciles every object."""
         return old is not None or new is None or not self._live or self._by_kind[kind].wants(None, new)
 
     def _is_news(self, id_: str, old: Object | None, new: Object | None) -> bool:
-        """Report whether a change that leaves all that an object asks for as it was is news to its controller."""
+        """Report whether a change of the status alone concerns its controller. The echo of its own write does not."""
         assert new is not None
         status = getattr(new, "status", None)
         if status == getattr(old, "status", None):
@@ -169,7 +169,7 @@ class ControlLoop:
             return False
         return True
 
-    def _tell_readiness(self, id_: str, old: Object | None, new: Object | None) -> None:
+    def _wake_by_readiness(self, id_: str, old: Object | None, new: Object | None) -> None:
         before, after = _state(old), _state(new)
         if before == after:
             return
@@ -182,13 +182,13 @@ class ControlLoop:
             if kind in self._by_kind:
                 self.scheduler.arrive(referrer)
 
-    def _tell_followers(self, id_: str) -> None:
+    def _wake_followers(self, id_: str) -> None:
         for referrer in self.graph.referrers(id_):
             kind = kind_of(referrer)
             if kind in self._by_kind and self._by_kind[kind].follows:
                 self.scheduler.arrive(referrer)
 
-    def _tell_others(self, kind: Kind, obj: Object, but: Set[str]) -> None:
+    def _wake_others(self, kind: Kind, obj: Object, but: Set[str]) -> None:
         for reference in obj.metadata.owner_references:
             owner = KINDS.get(reference.kind)
             if owner is None or owner.api_version != reference.api_version:
@@ -217,7 +217,7 @@ class ControlLoop:
         lane, namespace, name = id_.split("/", 2)
         controller = self._controllers[lane]
         key = Key(namespace, name)
-        # The echo of a write that has not come yet is news to this run, which decides without having seen it.
+        # An echo that has not come yet is news after this run, which decides without it.
         self._expected.pop(id_, None)
         if controller.kind is not None and not self._objects.has(controller.kind.api, namespace, name):
             return self._finalize(controller, key, id_)
@@ -231,13 +231,13 @@ class ControlLoop:
         except Exception as error:
             return self._failed(controller, key, id_, error)
         if type(promise) not in OUTCOMES or id_ in self._spinning:
-            return _Around(self._reconciled(controller, context, key, promise), promise)
+            return _WrappedCoroutine(self._reconciled(controller, context, key, promise), promise)
         self._backoff.succeeded(id_)
-        return self._settled(promise)  # type: ignore[arg-type]
+        return self._without_readiness(promise)  # type: ignore[arg-type]
 
     def _finalize(self, controller: Reconciler, key: Key, id_: str) -> Promise:
-        """Reconcile a key without an object, and forget its node when that is done."""
-        # Forgotten first: an object of the same name that arrives meanwhile is another one, and is not forgotten.
+        """Reconcile a key without an object, and forget its node afterwards."""
+        # Forgotten first: a new object of the same name that arrives meanwhile must not be forgotten.
         self._forget(id_)
         try:
             promise = controller.reconcile(self._context(id_, 0), key)
@@ -245,7 +245,7 @@ class ControlLoop:
             return self._not_finalized(controller, key, id_, error)
         if type(promise) not in OUTCOMES:
             inner = cast("Awaitable[Outcome]", promise)
-            return _Around(self._finalized(controller, key, id_, inner), inner)
+            return _WrappedCoroutine(self._finalized(controller, key, id_, inner), inner)
         self._backoff.succeeded(id_)
         return DONE
 
@@ -273,7 +273,7 @@ class ControlLoop:
         self.scheduler.forget(id_)
 
     async def _reconciled(self, controller: Reconciler, context: Context, key: Key, promise: Promise) -> Outcome:
-        """Await the outcome of a reconcile within its time, and keep the condition Spinning up to date."""
+        """Await the outcome of a reconcile within its time-out, and update the condition Spinning."""
         id_ = context.id
         try:
             async with Limit(self._patience, controller.timeout_seconds) as limit:
@@ -281,7 +281,7 @@ class ControlLoop:
                 if type(outcome) not in OUTCOMES:
                     raise TypeError(f"{outcome!r} is no outcome")
                 if self._live:
-                    await self._mind_spinning(controller, context, key)
+                    await self._update_spinning(controller, context, key)
             if limit.expired():
                 raise TimeoutError(f"not done in {controller.timeout_seconds} s")
         except (KeyboardInterrupt, SystemExit):
@@ -292,23 +292,24 @@ class ControlLoop:
             return self._failed(controller, key, id_, error)
         self._backoff.succeeded(id_)
         if type(outcome) is Done and id_ in self._spinning:
-            # Looked at once more when it has come to rest, to say so.
+            # Runs once more when it is calm, to remove the condition.
             return Done("Pending", SPIN_CALM_SECONDS)
-        return self._settled(outcome)
+        return self._without_readiness(outcome)
 
     @staticmethod
-    def _settled(outcome: Outcome) -> Outcome:
-        """Whether an object is ready is told by its own news, not by its reconciler having come to an end."""
+    def _without_readiness(outcome: Outcome) -> Outcome:
+        """Return Pending for Ready: the readiness of an object follows from its events, not from the end of its
+        reconcile."""
         if type(outcome) is not Done or outcome.status != "Ready":
             return outcome
-        return SETTLED if outcome.again_after is None else Done("Pending", outcome.again_after)
+        return DONE_PENDING if outcome.again_after is None else Done("Pending", outcome.again_after)
 
     def _failed(self, controller: Reconciler, key: Key, id_: str, error: BaseException) -> Outcome:
         message = str(error) or type(error).__name__
         if isinstance(error, asyncio.CancelledError):
             message = "it was cancelled"
         if isinstance(error, ApiError) and error.reason == "Conflict" and self._live:
-            # Somebody was faster. That is no fault: it goes on with what is there now, as soon as that is seen.
+            # A concurrent write was faster, which is no error: run again with the new state as soon as it is here.
             pause = 0.0 if self._client.in_process else self._backoff.conflicted(id_)
             return RequeueAfter(pause, "Conflict", message)
         if not self._live:
@@ -324,27 +325,27 @@ class ControlLoop:
             self._events.record(obj, "Warning", reason, message)
 
     async def _slowed(self, controller: Reconciler, key: Key, id_: str, pause: float) -> Outcome:
-        """A node that runs again and again without coming to rest."""
+        """Delay a node that runs over and over."""
         if id_ not in self._spinning:
             log.warning("%s: %s", id_, SPINNING_MESSAGE)
             self._note(controller, key, SPINNING, SPINNING_MESSAGE)
         try:
-            await self._mind_spinning(controller, self._context(id_, 0), key)
+            await self._update_spinning(controller, self._context(id_, 0), key)
         except (ApiError, OSError) as error:
             log.debug("%s: that it spins could not be said: %s", id_, error)
         return RequeueAfter(pause, SPINNING, SPINNING_MESSAGE)
 
-    async def _mind_spinning(self, controller: Reconciler, context: Context, key: Key) -> None:
-        """See to it that an object says that it is slowed down, if it is, and does not if it is not."""
+    async def _update_spinning(self, controller: Reconciler, context: Context, key: Key) -> None:
+        """Set or remove the condition Spinning of an object."""
         id_ = context.id
         slowed = self._brake.is_slowed(id_)
         obj: Any = None if controller.kind is None else self._objects.find(controller.kind.api, *key)
-        if obj is not None and obj.api.has_status and slowed != _says_spinning(obj):
-            await self._say_spinning(context, obj, key, slowed)
+        if obj is not None and obj.api.has_status and slowed != _has_spinning(obj):
+            await self._write_spinning(context, obj, key, slowed)
         (self._spinning.add if slowed else self._spinning.discard)(id_)
 
-    async def _say_spinning(self, context: Context, obj: Any, key: Key, slowed: bool) -> None:
-        # What is known here may be older than what this very run has written.
+    async def _write_spinning(self, context: Context, obj: Any, key: Key, slowed: bool) -> None:
+        # The cached object may be older than what this run has written.
         kind: Any = type(obj)
         obj = await self._client.get(kind, key.name, namespace=key.namespace)
         status = obj.status if obj.status is not None else empty_status(type(obj))
@@ -355,8 +356,8 @@ class ControlLoop:
             await context.write_status(obj, context.no_condition(status, SPINNING))
 
 
-class _Around:
-    """A coroutine that awaits another one. Closing it before it began closes the other one, too."""
+class _WrappedCoroutine:
+    """A coroutine that awaits another one. Closing it before it has started closes the other one too."""
 
     __slots__ = ("_inner", "_outer")
 
@@ -373,19 +374,20 @@ class _Around:
             self._inner.close()
 
 
-def _says_spinning(obj: Any) -> bool:
+def _has_spinning(obj: Any) -> bool:
     return obj.status is not None and obj.status.condition(SPINNING) is not None
 
 
 def _state(obj: Object | None) -> ReadyState | Literal["Deleting"] | None:
-    """How an object is for those that refer to it."""
+    """Return the state of an object for its referrers."""
     if obj is None:
         return None
     return "Deleting" if obj.metadata.deletion_timestamp is not None else obj.readiness().state
 
 
 def kinds_of(controllers: Collection[Reconciler]) -> list[Kind]:
-    """Every kind that controllers must see: their own, those they own, watch or read, and those that these refer to."""
+    """Return every kind that controllers must see: their own, those they own, watch or read, and those they refer
+    to."""
     found: dict[Kind, None] = {}
     for controller in controllers:
         if controller.kind is not None:
@@ -397,7 +399,7 @@ def kinds_of(controllers: Collection[Reconciler]) -> list[Kind]:
             found[watch.kind.api] = None
         found.update({read.api: None for read in controller.reads})
     if any(controller.kind is not None for controller in controllers):
-        # What was told already is not told again.
+        # Events that exist already are not recorded again.
         found[Event.api] = None
     return list(found)
 
@@ -424,7 +426,7 @@ def _id(controller: Reconciler, key: Key) -> str:
 
 
 def _desired(obj: Object) -> Sequence[object]:
-    """What an object asks for, and what else of it a controller acts on."""
+    """Return the parts of an object that controllers act on."""
     meta = obj.metadata
     version = "" if obj.api.has_status else meta.resource_version
     return (

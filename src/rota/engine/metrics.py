@@ -1,6 +1,6 @@
-"""Numbers for a monitoring system: counters, gauges and histograms, and the text that Prometheus reads.
+"""Metrics: counters, gauges and histograms, and their text format for Prometheus.
 
-Only what is needed of that, so that it loads at once and counting costs next to nothing. To be used on one thread.
+Only the parts that Rota needs, so that importing and counting cost next to nothing. For use on one thread.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from rota.engine.view import NodeView, View
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SERIES_MAX = 1_000
-"""Of one metric. What has other labels than those is counted under one further series."""
+"""Bound on the series of one metric. Values with further labels are counted in one additional series."""
 LABEL_LENGTH_MAX = 256
-"""Characters of a label's value. The rest is cut off."""
+"""Bound on the characters of a label's value. The rest is cut off."""
 OTHER = "other"
 EXACT_MAX = 2**53
-"""Whole numbers below this are written as such."""
+"""Whole numbers below this are written without an exponent."""
 SECONDS_BUCKETS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
@@ -36,15 +36,15 @@ _LABEL_NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 class Metric(Protocol):
-    """What `Metrics` needs of one."""
+    """A metric that `Metrics` renders."""
 
     @property
     def labels(self) -> Labels:
-        """The names of its labels."""
+        """Return the names of its labels."""
         ...
 
     def forget(self, labels: Labels) -> None:
-        """Drop what is kept under labels that begin so: what they name is gone."""
+        """Drop the series whose labels begin with these: their subject is gone."""
         ...
 
     def lines(self) -> Iterator[str]: ...
@@ -54,7 +54,7 @@ M = TypeVar("M", bound=Metric)
 
 
 class _Series:
-    """A metric's name, and which series it may have."""
+    """The name and labels of a metric, and the bound on its series."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str], type_: str) -> None:
         if not _METRIC_NAME.fullmatch(name):
@@ -67,7 +67,7 @@ class _Series:
         self.head = f"# HELP {name} {_escaped(text)}\n# TYPE {name} {type_}"
 
     def fit(self, labels: Labels, known: Mapping[Labels, object]) -> Labels:
-        """The series that labels without one of their own belong to."""
+        """Return the series for labels: their own, or the additional one beyond the bound."""
         if len(labels) != len(self.labels):
             raise ValueError(f"{self.name} has the labels {self.labels}, not {len(labels)} of them")
         labels = tuple(value[:LABEL_LENGTH_MAX] for value in labels)
@@ -75,7 +75,7 @@ class _Series:
             return labels
         return (OTHER,) * len(labels)
 
-    def line(self, labels: Labels, value: float, suffix: str = "", bound: str = "") -> str:
+    def sample(self, labels: Labels, value: float, suffix: str = "", bound: str = "") -> str:
         pairs = [f'{name}="{_escaped(value, quoted=True)}"' for name, value in zip(self.labels, labels, strict=True)]
         if bound:
             pairs.append(f'le="{bound}"')
@@ -83,7 +83,7 @@ class _Series:
 
 
 class Counter:
-    """How often something happened."""
+    """A counter of events."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str] = ()) -> None:
         self._series = _Series(name, text, labels, "counter")
@@ -108,11 +108,11 @@ class Counter:
     def lines(self) -> Iterator[str]:
         yield self._series.head
         for labels, value in sorted(self._values.items()):
-            yield self._series.line(labels, value)
+            yield self._series.sample(labels, value)
 
 
 class Gauge:
-    """How much there is of something. It is looked at when it is asked for."""
+    """A gauge, whose values are read at each rendering."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str], read: Callable[[], Mapping[Labels, float]]) -> None:
         self._series = _Series(name, text, labels, "gauge")
@@ -123,7 +123,7 @@ class Gauge:
         return self._series.labels
 
     def forget(self, labels: Labels) -> None:
-        """Keep nothing: values are looked at when they are asked for."""
+        """Do nothing: no values are kept."""
 
     def lines(self) -> Iterator[str]:
         yield self._series.head
@@ -132,11 +132,11 @@ class Gauge:
             labels = self._series.fit(labels, values)
             values[labels] = values.get(labels, 0) + value
         for labels, value in sorted(values.items()):
-            yield self._series.line(labels, value)
+            yield self._series.sample(labels, value)
 
 
 class Histogram:
-    """How large something was, each time: how often up to each of some bounds."""
+    """A histogram of observed values."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
         self._bounds = tuple(map(float, buckets))
@@ -148,7 +148,7 @@ class Histogram:
             raise ValueError(f"{name}: the label 'le' is the bound of a bucket")
         self._series = _Series(name, text, labels, "histogram")
         self._values: dict[Labels, list[float]] = {}
-        """How often in each bucket, not in those below; the last is what all came to."""
+        """By labels, the count of each bucket alone, followed by the sum of all values."""
         if not labels:
             self._new(())
 
@@ -180,9 +180,9 @@ class Histogram:
             below = 0.0
             for bound, count in zip((*map(repr, self._bounds), "+Inf"), counts, strict=True):
                 below += count
-                yield series.line(labels, below, "_bucket", bound)
-            yield series.line(labels, total, "_sum")
-            yield series.line(labels, below, "_count")
+                yield series.sample(labels, below, "_bucket", bound)
+            yield series.sample(labels, total, "_sum")
+            yield series.sample(labels, below, "_count")
 
 
 class Metrics:
@@ -197,7 +197,7 @@ class Metrics:
     def gauge(
         self, name: str, text: str, labels: Sequence[str] = (), *, read: Callable[[], Mapping[Labels, float]]
     ) -> Gauge:
-        """`read` is called for each rendering, and gives the values by their labels."""
+        """Add a gauge. `read` is called at each rendering and returns the values by labels."""
         return self._keep(name, Gauge(name, text, labels, read))
 
     def histogram(
@@ -212,20 +212,20 @@ class Metrics:
         return metric
 
     def forget(self, label: str, value: str) -> None:
-        """Drop the series whose first label has this value: what it names is gone."""
+        """Drop the series whose first label has a value: their subject is gone."""
         for metric in self._metrics.values():
             if metric.labels[:1] == (label,):
                 metric.forget((value,))
 
     def render(self) -> bytes:
-        """All of them as text: see `CONTENT_TYPE`."""
+        """Return all metrics as text of `CONTENT_TYPE`."""
         lines = (line for _, metric in sorted(self._metrics.items()) for line in metric.lines())
-        # Texts from outside may have halves of characters, which cannot be written.
+        # Texts from outside may have lone surrogates, which cannot be encoded.
         return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
 
 
 class EngineMetrics:
-    """What a scheduler does, in numbers: an `Observer` of its runs, and a look at its state."""
+    """The metrics of a scheduler: an `Observer` of its runs, and gauges of its state."""
 
     def __init__(self, metrics: Metrics, view: View, kind_of: Callable[[str], str]) -> None:
         self._kind_of = kind_of
@@ -252,7 +252,7 @@ class EngineMetrics:
         kind = self._kind_of(id_)
         of_kind = (kind,)
         self._runs.add((kind, _OUTCOMES[type(outcome)]))
-        # Not even a clock that went back may stop the engine.
+        # A clock that went back must not stop the engine.
         self._took.observe(of_kind, took if took > 0.0 else 0.0)
         self._waited.observe(of_kind, waited if waited > 0.0 else 0.0)
         if type(outcome) is RequeueAfter and outcome.error is not None:

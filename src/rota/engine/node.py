@@ -15,24 +15,24 @@ RUNNABLE, RUNNING, PARKED, SLEEPING, DONE, FAILED, GONE = range(7)
 STATES = ("runnable", "running", "parked", "sleeping", "done", "failed", "gone")
 
 NO_CASCADE, CASCADE, FORCE = range(3)
-"""Drain levels: wait; fail for what cannot come any more; fail for what waits for us."""
+"""Drain levels: wait; fail for dependencies that cannot come any more; fail for those in a cycle."""
 
 
 class Lane:
-    """Nodes that share a bound on how many of them run at once. Lanes with something to run take turns."""
+    """Nodes that share a bound on concurrent runs. Lanes with runnable nodes are served round-robin."""
 
-    __slots__ = ("in_turn", "limit", "name", "ready", "running")
+    __slots__ = ("is_queued", "limit", "name", "ready", "running")
 
     def __init__(self, name: Hashable, limit: int) -> None:
         self.name = name
         self.limit = limit
         self.ready: deque[Node] = deque()
         self.running = 0
-        self.in_turn = False
+        self.is_queued = False
 
 
 class Node(Struct, eq=False):
-    """One node, while there is something to know of it."""
+    """A node of the scheduler. It exists while it has any state."""
 
     id: str
     lane: Lane
@@ -42,16 +42,16 @@ class Node(Struct, eq=False):
     runs: int = 0
     woken: bool = False
     on: tuple[str, ...] = ()
-    """What it was parked under; for one that has failed, what it may recover by."""
+    """The ids it is parked under; for a failed node, those whose recovery runs it again."""
     left: int = 0
-    """Where it waits for every one of them: how many are left. -1: that is yet to be looked at."""
+    """The number of ids still missing, if it waits for all of them. -1: not counted yet."""
     outcome: Outcome | None = None
     status: Status = "Pending"
     since: float = 0.0
-    """Since when it waits, by the clock."""
+    """The time since which it waits."""
     due: float | None = None
     has_slot: bool = False
-    """Whether it will be looked at again when it is due, come what may."""
+    """True if a relook slot is reserved for its due time."""
     queued: float = 0.0
     started: int = 0
     progress: int = 0

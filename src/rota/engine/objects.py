@@ -1,6 +1,6 @@
-"""The objects that controllers look at, and the news of them: straight from a store, or from caches of a server.
+"""The objects that controllers read, and their events: from a store in this process, or from caches of a server.
 
-Reading never waits and never fails. What is read is shared: it must not be changed.
+Reading never waits and never fails. Objects are shared: they must not be changed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Protocol, TypeVar, cast
 
 from rota.api import BY_BUCKET, Kind, Object
-from rota.api.shared import DECODED_OBJECTS_MAX, decoded, decoded_anew
+from rota.api.decoding import DECODED_OBJECTS_MAX, decoded, decoded_anew
 from rota.client import ALL_NAMESPACES, Backend, Cache, Client, Key, Update
 from rota.client.calls import Sleep
 from rota.engine.own_writes import OwnWrites
@@ -25,19 +25,19 @@ T = TypeVar("T", bound=Object)
 Found = list[Object]
 Listener = Callable[[Kind, Update[Any]], None]
 SELECTED_AT_ONCE = 64
-"""Objects that are taken from the store at once, to be looked at one by one."""
-TOLD_AT_ONCE = 256
-"""Objects that are told of before others have their turn. A number, so that simulations are the same each time."""
+"""Size of the pages in which `select` reads the store."""
+REPORTED_AT_ONCE = 256
+"""Objects that are reported before other work runs. A count, not a time, so that simulations are repeatable."""
 OWNER = "owner"
-"""The index of objects by the uids of their owners."""
+"""Name of the index by the uids of owners."""
 
 
 class Objects(Protocol):
-    """What controllers need to see."""
+    """The objects that controllers read."""
 
     @property
     def error(self) -> Exception | None:
-        """What is wrong with the connection, if anything is."""
+        """The error of the connection; None while it works."""
         ...
 
     async def __aenter__(self) -> Objects: ...
@@ -45,56 +45,56 @@ class Objects(Protocol):
     async def __aexit__(self, *_: object) -> None: ...
 
     def sees(self, kind: Kind) -> bool:
-        """Report whether objects of this kind are seen here. No others may be asked for."""
+        """Report whether objects of a kind can be read here."""
         ...
 
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """One object, if it is there."""
+        """Return one object; None if it does not exist."""
         ...
 
     def has(self, kind: Kind, namespace: str, name: str) -> bool:
-        """Whether an object is there."""
+        """Report whether an object exists."""
         ...
 
     def id_of(self, kind: Kind, key: Key) -> str:
-        """The node of an object, as a text that others have too, where there is one."""
+        """Return the node id of an object, as a string shared with the store if possible."""
         ...
 
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
-        """All objects of a kind, or those of a namespace."""
+        """Return all objects of a kind, or those of a namespace."""
         ...
 
     async def select(self, kind: Kind, namespace: str, is_wanted: Callable[[Any], bool]) -> Sequence[Object]:
-        """Return those of a namespace that are wanted. Gives way to everybody else, however many are looked at.
+        """Return the objects of a namespace that are wanted. Yields to other work in between.
 
-        For what somebody asks: what is made, changed or removed meanwhile may be among them or not.
+        For requests of users: objects that change meanwhile may be included or not.
         """
         ...
 
     def owned(self, kind: Kind, owner: str) -> Sequence[Object]:
-        """All objects of a kind that name this uid as their owner."""
+        """Return the objects of a kind that refer to an owner's uid."""
         ...
 
     def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
-        """Be told of everything that is there, then of every change, in order. Returns how to end that."""
+        """Call `listener` for every object, then for every change, in order. Return the function that ends it."""
         ...
 
     async def follow(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
-        """As `listen`, but gives way to others while it tells of everything that is there."""
+        """Do as `listen`, and yield to other work while existing objects are reported."""
         ...
 
     def seeing(self, backend: Backend) -> Backend:
-        """Return a backend of which every write is seen here when it returns."""
+        """Return a backend whose writes are visible here when they return."""
         ...
 
 
 def get(objects: Objects, type_: type[T], name: str, namespace: str = "") -> T | None:
-    """One object of a type, if it is there."""
+    """Return one object of a type; None if it does not exist."""
     return cast("T | None", objects.find(type_.api, namespace, name))
 
 
 class StoreObjects:
-    """The objects of a registry in this process. News is told before the write that made it returns."""
+    """The objects of a registry in this process. Listeners are called before a write returns."""
 
     error: Exception | None = None
 
@@ -106,7 +106,7 @@ class StoreObjects:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Nothing of its own to end."""
+        """Do nothing: the registry is the caller's."""
 
     def sees(self, kind: Kind) -> bool:
         return True
@@ -146,13 +146,13 @@ class StoreObjects:
         return [decoded(kind, entry.value) for entry in entries if entry is not None]
 
     def _all(self, kind: Kind, prefix: str) -> Iterator[Object]:
-        """One after the other: of many, only some are in memory at once."""
+        """Yield objects one by one, so that not all are in memory at once."""
         decode = self._decoder(prefix)
         for entry in self._store.scan(prefix):
             yield decode(kind, entry.value)
 
     def _decoder(self, prefix: str) -> Callable[[Kind, bytes], Object]:
-        """Return the decoder for all of these. More than is worth keeping would push out everything else."""
+        """Return the decoder for a prefix: without the cache if its objects would displace most others."""
         return decoded if self._store.count(prefix) <= DECODED_OBJECTS_MAX // 2 else decoded_anew
 
     def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
@@ -160,17 +160,17 @@ class StoreObjects:
         for kind in wanted:
             for obj in self._all(kind, f"{kind.bucket}/"):
                 listener(kind, _new(obj))
-        return self._store.subscribe(lambda events: _tell(events, wanted, listener))
+        return self._store.subscribe(lambda events: _report(events, wanted, listener))
 
     async def follow(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
         places = {kind: place for place, kind in enumerate(kinds)}
         reached, is_there = (0, ""), False
         late: deque[Event] = deque()
-        """News of what was read already. It is told when all is read; what is not read yet is read as it is then."""
+        """Events of objects that were read already. They are reported after all objects."""
 
         def published(events: list[Event]) -> None:
             if is_there:
-                _tell(events, places, listener)
+                _report(events, places, listener)
                 return
             for event in events:
                 kind = BY_BUCKET.get(event.key.partition("/")[0])
@@ -183,8 +183,8 @@ class StoreObjects:
                 prefix, is_more = f"{kind.bucket}/", True
                 decode = self._decoder(prefix)
                 while is_more:
-                    self._store.tell()
-                    page = self._store.list(prefix, after=reached[1], limit=TOLD_AT_ONCE)
+                    self._store.deliver()
+                    page = self._store.list(prefix, after=reached[1], limit=REPORTED_AT_ONCE)
                     is_more = page.more
                     reached = (place, page.entries[-1].key) if is_more else (place + 1, "")
                     for entry in page.entries:
@@ -192,7 +192,7 @@ class StoreObjects:
                     if is_more:
                         await asyncio.sleep(0)
             while late:
-                _tell([late.popleft() for _ in range(min(len(late), TOLD_AT_ONCE))], places, listener)
+                _report([late.popleft() for _ in range(min(len(late), REPORTED_AT_ONCE))], places, listener)
                 if late:
                     await asyncio.sleep(0)
         except BaseException:
@@ -206,7 +206,7 @@ class StoreObjects:
 
 
 class CachedObjects:
-    """The objects of a server, through a cache of each kind."""
+    """The objects of a server, from a cache for each kind."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class CachedObjects:
         namespace: str = ALL_NAMESPACES,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """`namespace`: the one whose objects are seen. Those that are in none are seen all the same."""
+        """`namespace`: the one whose objects are read. Cluster-scoped objects are read in any case."""
         self._caches = {
             kind: Cache(
                 client,
@@ -272,7 +272,7 @@ class CachedObjects:
         return sorted(found, key=lambda one: (one.metadata.namespace, one.metadata.name))
 
     def listen(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
-        ends = [self._caches[kind].subscribe(_told(kind, listener)) for kind in kinds]
+        ends = [self._caches[kind].subscribe(_for_kind(kind, listener)) for kind in kinds]
 
         def end() -> None:
             for one in ends:
@@ -281,10 +281,10 @@ class CachedObjects:
         return end
 
     async def follow(self, kinds: Iterable[Kind], listener: Listener) -> Callable[[], None]:
-        """Its objects are decoded already: to tell of them takes little time."""
+        """Listen at once: reporting decoded objects takes little time."""
         return self.listen(kinds, listener)
 
-    # What was written here is seen at once, and not when the server tells of it.
+    # Own writes are visible at once, before the watch delivers them.
 
     def seeing(self, backend: Backend) -> Backend:
         return OwnWrites(backend, self)
@@ -306,7 +306,7 @@ def _new(obj: Object) -> Update[Any]:
     return Update(Key(obj.metadata.namespace, obj.metadata.name), None, obj)
 
 
-def _tell(events: Iterable[Event], wanted: Container[Kind | None], listener: Listener) -> None:
+def _report(events: Iterable[Event], wanted: Container[Kind | None], listener: Listener) -> None:
     for event in events:
         bucket, namespace, name = event.key.split("/", 2)
         kind = BY_BUCKET.get(bucket)
@@ -317,5 +317,5 @@ def _tell(events: Iterable[Event], wanted: Container[Kind | None], listener: Lis
             listener(kind, Update(Key(namespace, name), old, new))
 
 
-def _told(kind: Kind, listener: Listener) -> Callable[[Update[Any]], None]:
+def _for_kind(kind: Kind, listener: Listener) -> Callable[[Update[Any]], None]:
     return lambda update: listener(kind, update)

@@ -1,4 +1,4 @@
-"""What a body says when it has run."""
+"""Outcomes of bodies."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from typing import Literal
 from msgspec import Struct
 
 Status = Literal["Ready", "Failed", "Skipped", "Pending"]
-"""The state of a node, for those that wait for it. All but Pending wake them."""
+"""The status of a node for those that wait for it. All but Pending wake them."""
 
 
 class Done(Struct, frozen=True, gc=False):
     """Nothing is left to do, until the node changes."""
 
     status: Status = "Ready"
-    """Ready and Skipped wake those that wait for this node, and they decide what it means to them: what was skipped is
-    not ready, and will not be unless it changes. Pending wakes nobody: its status is to come as news."""
+    """Ready and Skipped wake those that wait for this node. A skipped node is
+    not ready, and will not be unless it changes. Pending wakes nobody: the status comes as an event."""
     again_after: float | None = None
-    """Look again after so many seconds all the same. The fixpoint does not wait for that."""
+    """Seconds after which the node runs again. The fixpoint does not wait for that."""
 
 
 class Blocked(Struct, frozen=True):
-    """It cannot go on until these have advanced. The node is parked under each of them."""
+    """The node cannot go on until others have advanced. It is parked under each of them."""
 
     on: tuple[str, ...]
     reason: str = ""
     message: str = ""
     every: bool = False
-    """Run again only when every one of them is ready, or one has failed; otherwise when the first one advances."""
+    """Run again when all of them are ready or one has failed; otherwise when the first one advances."""
 
 
 class Failed(Struct, frozen=True):
-    """It is over, and not well. Those that wait for this node are woken."""
+    """The node has failed. Those that wait for it are woken."""
 
     because: tuple[str, ...] = ()
-    """Failed because of these: run again when one of them turns ready, or arrives where there was none."""
+    """The ids that caused the failure: the node runs again when one of them turns ready, or arrives."""
     reason: str = ""
     message: str = ""
     error: BaseException | None = None
-    """What the body raised."""
+    """The exception of the body."""
 
 
 class RequeueAfter(Struct, frozen=True):
-    """Not finished: run again after so many seconds, or as soon as something changes."""
+    """The node is not finished: it runs again after some seconds, or as soon as something changes."""
 
     seconds: float
     reason: str = ""
@@ -53,13 +53,13 @@ class RequeueAfter(Struct, frozen=True):
 
 Outcome = Done | Blocked | Failed | RequeueAfter
 Promise = Outcome | Awaitable[Outcome]
-"""An outcome, or what to await for it."""
+"""An outcome, or an awaitable of one."""
 OUTCOMES = frozenset((Done, Blocked, Failed, RequeueAfter))
 DONE = Done()
 
 
 class NotConverged(Exception):  # noqa: N818
-    """A node was run again and again, and did not come to rest."""
+    """A node exceeded its budget."""
 
 
 class BodyCancelled(Exception):  # noqa: N818

@@ -1,6 +1,6 @@
-"""A backend whose writes are seen at once where the writer reads, though the watch brings them later.
+"""Read your own writes: a backend that puts the results of its writes into the caches that its user reads.
 
-A controller that does not see what it has done does it again, or decides the next step by what was before.
+A controller that does not see its own write would repeat it, or decide the next step by the old state.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from rota.client.backend import Wrapped, Written
 from rota.registry import Answer, Operation
 
 
-class Shown(Protocol):
-    """The place where writes are to be seen."""
+class WriteCache(Protocol):
+    """The caches that show writes."""
 
     def show(self, kind: Kind, value: bytes) -> None:
-        """Take an object as a write has left it, as JSON."""
+        """Put an object into the cache, as JSON."""
         ...
 
     def show_gone(self, kind: Kind, key: Key, uid: str) -> None:
-        """Take note that an object is gone."""
+        """Remove an object from the cache."""
         ...
 
 
 class OwnWrites(Wrapped):
-    """A backend that shows what comes of its writes. A dry run is no write."""
+    """A backend that puts the results of its writes into caches. Dry runs are left out."""
 
-    def __init__(self, backend: Backend, shown: Shown) -> None:
+    def __init__(self, backend: Backend, shown: WriteCache) -> None:
         super().__init__(backend)
         self._shown = shown
 
@@ -61,7 +61,7 @@ class _Meta(msgspec.Struct):
 
 
 class _Gone(msgspec.Struct):
-    """The answer to a delete: the object as it was last, or a Status."""
+    """The answer to a delete: the last state of the object, or a Status."""
 
     metadata: _Meta = msgspec.field(default_factory=_Meta)
     details: _Meta | None = None

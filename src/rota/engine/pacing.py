@@ -1,4 +1,4 @@
-"""How fast a node may go: back-off after errors, a brake for what runs again and again, a bound for long searches."""
+"""Rate limits: back-off after errors, a brake for nodes that run over and over, searches, relooks of parked nodes."""
 
 from __future__ import annotations
 
@@ -12,31 +12,38 @@ CONFLICT_SECONDS_MAX = 1.0
 
 SPIN_WINDOW_SECONDS = 10.0
 SPIN_RUNS_MAX = 200
-"""Runs of one node in a window; beyond that it is slowed down."""
+"""Bound on the runs of one node in a window. Beyond it the node is slowed down."""
 SPIN_PAUSE_SECONDS_FIRST = 0.2
 SPIN_PAUSE_SECONDS_MAX = 30.0
 SPIN_CALM_SECONDS = 1.0
-"""A node that nobody asked for so long after a run has come to rest."""
+"""Seconds without a wake after a run, after which a node is calm."""
 
 LOOKS_AT_ONCE_MAX = 20_000
 LOOKS_PER_SECOND = 2_000
-"""Objects that are looked at for the circles of one namespace: a few hundredths of the time that there is."""
+"""Bounds on the objects visited in searches for cycles in one namespace: a few percent of the time."""
+
+RELOOKS_PER_SECOND_MAX = 200
+"""Bound on the relooks of all nodes together."""
+JITTER = 0.2
+TIERS = ((60.0, 1.0), (300.0, 15.0), (600.0, 60.0))
+"""Seconds of waiting, and the pause between relooks up to then."""
+SLOWEST_SECONDS = 300.0
 
 
 class Looks:
-    """What is looked at for each namespace: so much at once, and then so much in a second."""
+    """A budget of visited objects for each namespace: an initial amount, refilled at a constant rate."""
 
     def __init__(self) -> None:
         self._used: dict[str, tuple[float, float]] = {}
-        """By namespace, how much was used up, and when that was so."""
+        """By namespace, the used amount, and the time of that."""
 
     def are_left(self, namespace: str, now: float) -> bool:
-        """Whether anything may be looked at now. A search that has begun goes on to its end."""
+        """Report whether a search may begin. One that has begun may exceed the budget."""
         return self._used_by(namespace, now) < LOOKS_AT_ONCE_MAX
 
     def take(self, namespace: str, count: int, now: float) -> None:
         used = self._used_by(namespace, now)
-        self._used = {one: seen for one, seen in self._used.items() if self._used_by(one, now)}
+        self._used = {one: use for one, use in self._used.items() if self._used_by(one, now)}
         self._used[namespace] = (used + count, now)
 
     def _used_by(self, namespace: str, now: float) -> float:
@@ -45,23 +52,23 @@ class Looks:
 
 
 class Backoff:
-    """Pauses that double with each failure in a row of a node, with jitter."""
+    """Exponential back-off by node, with jitter."""
 
     def __init__(self) -> None:
         self._failures: dict[str, int] = {}
         self._conflicts: dict[str, int] = {}
 
     def failed(self, id_: str) -> float:
-        """The pause after one more failure."""
+        """Return the pause after one more failure."""
         count = self._failures.get(id_, 0)
         self._failures[id_] = count + 1
         pause: float = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_FIRST * 2 ** min(count, 20))
         return pause * chance.uniform(0.5, 1.0)
 
     def conflicted(self, id_: str) -> float:
-        """The pause after a write that somebody else was faster with: none at first.
+        """Return the pause after a conflict: 0 for the first one.
 
-        From the second one in a row on, what is read here is behind what is written; its news ends the pause.
+        From the second one in a row on, the cache is behind; the next event of the object ends the pause.
         """
         count = self._conflicts.get(id_, 0)
         self._conflicts[id_] = count + 1
@@ -76,16 +83,16 @@ class Backoff:
 
 
 class Brake:
-    """Counts the runs of each node in a window. One that runs too often pauses before each run, longer each time."""
+    """A limit on the runs of each node in a window. A node beyond it pauses before each run, longer each time."""
 
     def __init__(self) -> None:
         self._runs: dict[str, int] = {}
-        """Of this window. All nodes have the same one: there may be many."""
+        """Runs by node in the current window, which all nodes share."""
         self._began = 0.0
         self._slowed: dict[str, _Slowed] = {}
 
     def pause(self, id_: str, now: float, runs_max: int = SPIN_RUNS_MAX) -> float:
-        """Called before each run: 0, or the seconds that it has to wait first. `runs_max` is what a window may have."""
+        """Return the seconds to wait before a run; 0 for none. `runs_max` is the bound for one window."""
         slowed = self._slowed.get(id_)
         if slowed is not None:
             if slowed.asked_at is None:
@@ -112,7 +119,7 @@ class Brake:
 
 
 class _Slowed:
-    """A node that is slowed down. It is so until it is not asked for at once after a run."""
+    """A slowed node, until it is not woken at once after a run."""
 
     __slots__ = ("_pause", "asked_at", "ran_at")
 
@@ -122,7 +129,7 @@ class _Slowed:
         self._pause = SPIN_PAUSE_SECONDS_FIRST
 
     def is_calm(self, now: float) -> bool:
-        """Whether nobody asked for it for a while after its last run, or after it was allowed to run."""
+        """Report whether the node was not woken for a while after its last run, or after it was allowed to run."""
         assert self.asked_at is not None
         allowed_at = self.ran_at + self._pause
         return self.asked_at - self.ran_at >= SPIN_CALM_SECONDS or now - allowed_at >= SPIN_CALM_SECONDS
@@ -134,3 +141,29 @@ class _Slowed:
         self.ran_at, self.asked_at = now, None
         self._pause = min(SPIN_PAUSE_SECONDS_MAX, self._pause * 2)
         return 0.0
+
+
+def relook_seconds(waited: float) -> float:
+    """Return the pause before the next relook of a node that has waited for some time, without jitter."""
+    for until, pause in TIERS:
+        if waited < until:
+            return pause
+    return SLOWEST_SECONDS
+
+
+def jittered(seconds: float) -> float:
+    return seconds * chance.uniform(1.0 - JITTER, 1.0 + JITTER)
+
+
+class Slots:
+    """Evenly spaced time slots, each of which is given out once."""
+
+    def __init__(self, per_second: float) -> None:
+        self._pause = 1.0 / per_second
+        self._next = 0.0
+
+    def reserve(self, now: float) -> float:
+        """Reserve the next slot. Return its time."""
+        slot = max(now, self._next)
+        self._next = slot + self._pause
+        return slot

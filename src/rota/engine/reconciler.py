@@ -1,4 +1,4 @@
-"""What a controller is: which objects it is for, whose news it wants, and what it does about one of them."""
+"""Reconcilers: their kinds, the events that wake them, and the work on one object."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 import msgspec
 
 from rota.api import BY_BUCKET, Condition, Event, Kind, Object
-from rota.api.conditions import with_condition, without_condition
+from rota.api.field_rules import whole
+from rota.api.meta import with_condition, without_condition
 from rota.api.references import Need
-from rota.api.texts import whole
-from rota.client import Client, Key
+from rota.client import Client, Key, Operation, status_body
+from rota.engine.cycles import shortest_cycle
 from rota.engine.node import FORCE
 from rota.engine.outcome import DONE, Blocked, Failed, Outcome, Promise
 from rota.engine.pacing import SPIN_RUNS_MAX, Looks
-from rota.engine.paths import shortest_cycle
 from rota.engine.recorder import CLUSTER_NAMESPACE, event_name
 from rota.engine.references import Dependency, decide, dependencies, id_of
-from rota.engine.status_writes import status_write
 from rota.registry import ApiError
+from rota.registry.amendment import Amendment
 
 if TYPE_CHECKING:
     from rota.engine.clock import Clock
@@ -31,39 +31,39 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Object)
 
 LANE_CONCURRENCY = 8
-"""Objects of one kind that are reconciled at once, unless their controller says otherwise."""
+"""Default bound on the concurrent reconciles of one controller."""
 CONFLICTS_MAX = 5
-"""Conflicts in a row that are tried again at once, each with what is on the server by then."""
+"""Bound on immediate retries after conflicts, each with the object from the server."""
 TIMEOUT_SECONDS = 60.0
-"""How long one reconciliation may take."""
+"""Default time-out of one reconcile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """News of another kind that a controller wants: from an object that has changed to those that it matters to."""
+    """A watch of another kind: `to` maps a changed object to the keys to reconcile."""
 
     kind: type[Object]
     to: Callable[[Any], Iterable[Key]]
 
 
 class Recording(Protocol):
-    """Takes events for people."""
+    """A recorder of Events."""
 
     def record(self, about: Object, type: Literal["Normal", "Warning"], reason: str, message: str) -> None: ...  # noqa: A002
 
 
 class Memory(Protocol):
-    """What the loop keeps for reconcilers from one run to the next. Nothing is lost with it but time."""
+    """State that the loop keeps between reconciles. It is a cache: losing it costs only time."""
 
     circles: dict[str, tuple[int, tuple[str, ...] | None]]
-    """By object, the circle it was in, and after how much news that was so."""
+    """By object, the cycle it was in, and the number of `news` at that time."""
     news: int
-    """How much news there was that may have made or broken a circle."""
+    """Number of events that may have made or broken a cycle."""
     looks: Looks
-    """What is still looked at for circles."""
+    """The budget of searches for cycles."""
 
     def expect(self, id_: str, status: object) -> None:
-        """The news of this status will only be the echo of our own write."""
+        """Note an own write of a status: its echo wakes nothing."""
         ...
 
     def unexpect(self, id_: str) -> None: ...
@@ -71,11 +71,11 @@ class Memory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a reconciler works with, in one run."""
+    """The context of one reconcile."""
 
     id: str
     level: int
-    """The drain level: at 1, fail for what cannot come any more; at 2, for what waits in a circle."""
+    """The drain level: at 1, fail for dependencies that cannot come any more; at 2, for those in a cycle."""
     client: Client
     objects: Objects
     graph: Graph
@@ -89,25 +89,25 @@ class Context:
         return self.objects.find(kind, namespace, name)
 
     def dependencies(self, obj: Object, *, needs: Need | None = None) -> list[Dependency]:
-        """What an object refers to, and how each of it is."""
+        """Return the dependencies of an object, with their states."""
         found = dependencies(obj, self.objects.find, needs=needs)
-        return [self._seen_by_engine(d) for d in found]
+        return [self._with_engine_state(d) for d in found]
 
-    def _seen_by_engine(self, d: Dependency) -> Dependency:
+    def _with_engine_state(self, d: Dependency) -> Dependency:
         node = self.view.get(d.id) if d.undecided else None
         return d._replace(state="Failed") if node is not None and node.state == "failed" else d
 
     def held_up(
-        self, obj: Object, *, needs: Need | None = None, settled: Collection[str] = (), coming: bool = False
+        self, obj: Object, *, needs: Need | None = None, ignored: Collection[str] = (), coming: bool = False
     ) -> Blocked | Failed | None:
-        """None if all that an object refers to is as it needs to be; else the outcome that says what is not.
+        """Return None if all dependencies of an object are as needed; else the outcome that says which are not.
 
-        What is `settled` is not looked at: the object knows what came of it. `coming`: what is absent is taken to be on
-        its way.
+        Dependencies in `ignored` are not checked: their outcome is known. `coming`: absent ones are expected
+        to be created.
         """
         found = self.dependencies(obj, needs=needs)
         return decide(
-            [d for d in found if d.id not in settled] if settled else found,
+            [d for d in found if d.id not in ignored] if ignored else found,
             self.level,
             self.view.pending,
             self._cycle,
@@ -115,7 +115,10 @@ class Context:
         )
 
     def _cycle(self, awaited: Collection[str]) -> tuple[str, ...] | None:
-        """The circle that the object is in. On the way to a fixpoint it is looked for when nothing else is left."""
+        """Return the cycle that the object is in.
+
+        On the way to a fixpoint it is only searched at the last drain level.
+        """
         if not self.live:
             return self.view.cycle(self.id) if self.level >= FORCE else None
         known = self.memory.circles.get(self.id)
@@ -123,7 +126,7 @@ class Context:
             return known[1]
         namespace, now = self.id.split("/", 2)[1], self.clock.now()
         if not self.memory.looks.are_left(namespace, now):
-            # It is looked for again when the object is, which it is from time to time.
+            # It is searched at the next relook of the object.
             return known[1] if known is not None else None
         looked_at = 0
 
@@ -138,8 +141,8 @@ class Context:
         return circle
 
     def _unmet(self, id_: str) -> list[str]:
-        """What an object that is not ready refers to, and needs to be ready."""
-        # Whether those are is asked when it is their turn: once, however many refer to them.
+        """Return the ids that an unready object needs to be ready."""
+        # Their readiness is checked when they are visited: once, however many refer to them.
         edges = self.graph.references(id_)
         needed = [edge.target for edge in edges if edge.needs == "readiness"]
         return needed if needed and not self._is_ready(id_) else []
@@ -149,15 +152,15 @@ class Context:
         obj = self.objects.find(BY_BUCKET[bucket], namespace, name)
         return obj is not None and obj.readiness().state == "Ready"
 
-    def tell_once(self, obj: Object, reason: str, message: str) -> None:
-        """Record a warning, unless it is there already: said by an earlier run, process or leader."""
+    def warn_once(self, obj: Object, reason: str, message: str) -> None:
+        """Record a warning, unless an earlier run, process or leader has recorded it."""
         message = whole(message)
         name = event_name(obj.metadata.name, obj.metadata.uid, "Warning", reason, message)
         if self.objects.find(Event.api, obj.metadata.namespace or CLUSTER_NAMESPACE, name) is None:
             self.events.record(obj, "Warning", reason, message)
 
     async def write_status(self, obj: T, status: Any) -> T:
-        """Write a status, if it differs. Refused with 409 when the object has changed since it was read."""
+        """Write a status if it differs. Raises `ApiError` 409 if the object has changed since it was read."""
         if getattr(obj, "status", None) == status:
             return obj
         id_ = id_of(obj)
@@ -173,7 +176,7 @@ class Context:
             raise
 
     def condition(self, obj: Object, status: Any, condition: Condition) -> Any:
-        """A status with a condition in it."""
+        """Return a status with a condition."""
         now = self.clock.time()
         message, generation = whole(condition.message), obj.metadata.generation
         placed = msgspec.structs.replace(condition, message=message, observed_generation=generation)
@@ -182,7 +185,7 @@ class Context:
 
     @staticmethod
     def no_condition(status: Any, type_: str) -> Any:
-        """A status without a condition."""
+        """Return a status without a condition."""
         return msgspec.structs.replace(status, conditions=without_condition(status.conditions, type_))
 
 
@@ -256,7 +259,7 @@ class ObjectReconciler(Reconciler, Generic[T]):
         raise NotImplementedError
 
     def gone(self, context: Context, key: Key) -> Promise:
-        """Remove what is left of a deleted object."""
+        """Clean up after a deleted object."""
         return DONE
 
     def reconcile(self, context: Context, key: Key) -> Promise:
@@ -275,7 +278,7 @@ class ObjectReconciler(Reconciler, Generic[T]):
                     raise
                 found = await self._fresh(context, key)
                 if found is not None and error.reason == "NotFound":
-                    raise  # Something else is not there.
+                    raise  # Another object is missing.
         raise AssertionError("the last attempt returns or raises")
 
     async def _fresh(self, context: Context, key: Key) -> T | None:
@@ -287,3 +290,13 @@ class ObjectReconciler(Reconciler, Generic[T]):
             if error.code == 404:
                 return None
             raise
+
+
+def status_write(client: Client, obj: Object) -> Operation:
+    """Return the operation that writes the status of an object; it is refused if the object has changed since."""
+    meta = obj.metadata
+    if client.in_process:
+        status = msgspec.to_builtins(getattr(obj, "status", None))
+        change = Amendment(meta.uid, meta.resource_version, status=status)
+        return Operation("amend", obj.api, meta.namespace, meta.name, change)
+    return Operation("update", obj.api, meta.namespace, meta.name, status_body(obj), subresource="status")

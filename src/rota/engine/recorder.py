@@ -1,14 +1,14 @@
-"""Events: what a person should notice, said once, counted when it repeats, and never so often that it is noise.
+"""The recorder of Events: each is written once, counted when it repeats, and limited in rate.
 
-- *Recording is free.* It neither waits nor fails; writing is the business of the owner's task.
-- *The same again* is the one Event with a higher count. Its name follows from what it says, so that a restarted or a
-  second process finds it. Repeats that come before it was written are one write.
-- *Many similar ones*, which differ in their message alone, become one combined Event.
-- *An object that is noisy* has a burst of writes, and then one now and then. What it repeats meanwhile is counted with
-  the next one.
-- *Bounded.* What waits to be written, and what is remembered. What is not said is counted in `dropped`.
+- *Recording is free.* It neither waits nor fails; the task of the owner writes.
+- *A repeat* is the same Event with a higher count. Its name follows from its content, so that a restarted or a
+  second process finds it. Repeats before it is written are one write.
+- *Similar ones*, which differ only in their message, become one combined Event.
+- *A noisy object* has a burst of writes, and then one now and then. Repeats meanwhile are counted with
+  the next write.
+- *Bounded.* The queue and the memory are bounded. Events that are not written are counted in `dropped`.
 
-To be used on the event loop's thread. A count may be too high where the answer to a write was lost.
+For use on the event loop's thread. A count may be too high if the answer to a write was lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import msgspec
 
 from rota.api import Event, Object, ObjectMeta
 from rota.api.core import EventSource, ObjectReference
-from rota.api.texts import whole
+from rota.api.field_rules import whole
 from rota.client import Client, ConnectionFailed
 from rota.engine.clock import Clock, RealClock, after
 from rota.registry import ApiError
@@ -34,35 +34,35 @@ from rota.registry import ApiError
 log = logging.getLogger(__name__)
 
 COMPONENT = "rota"
-"""Reports the Events of Rota's own controllers."""
+"""The reporting component of Rota's own controllers."""
 QUEUE_MAX = 1_000
-"""Events that wait to be written. Past it the one that has waited longest is not said."""
+"""Bound on the queued Events. Beyond it the oldest is dropped."""
 REMEMBERED_MAX = 4_096
-"""Events, groups of similar ones, and objects that are remembered, each. The least recent are forgotten."""
+"""Bound on each of the caches of Events, groups of similar ones, and objects."""
 SIMILAR_MAX = 10
-"""Messages of one object, type and reason that have an Event of their own, in a window of time."""
+"""Bound on the separate Events of one object, type and reason within `SIMILAR_SECONDS`."""
 SIMILAR_SECONDS = 600.0
 BURST_MAX = 25
-"""Writes about one object at once."""
+"""Bound on the burst of writes about one object."""
 REFILL_SECONDS = 300.0
-"""Until there may be one more."""
+"""Seconds after which one more write is allowed."""
 MESSAGE_LENGTH_MAX = 1_024
 REASON_LENGTH_MAX = 128
 NAME_LENGTH_MAX = 253
 COUNT_MAX = 2**31 - 1
 COMBINED = "(combined from similar events): "
 CLUSTER_NAMESPACE = "default"
-"""Where Events about objects of no namespace are."""
+"""Namespace of Events about cluster-scoped objects."""
 TRIES_MAX = 5
-"""Of a write that fails for a while."""
+"""Bound on the tries of one write."""
 RETRY_SECONDS = 1.0
-"""Before the second try; doubled before each further one."""
+"""Pause before the second try; doubled before each further one."""
 CONTENTION_MAX = 8
-"""Times that others may get in between reading an Event and changing it, in one try."""
+"""Bound on the conflicts in one try."""
 FLUSH_SECONDS = 5.0
-"""For what is still to be written when it is the end."""
+"""Time-out for writing the queue at the end."""
 TRANSIENT = frozenset((408, 409, 429, 500, 502, 503, 504))
-"""Refusals that may be otherwise a little later."""
+"""Status codes that are retried."""
 
 EventType = Literal["Normal", "Warning"]
 K = TypeVar("K", bound=Hashable)
@@ -70,7 +70,7 @@ V = TypeVar("V")
 
 
 class _Recent(Generic[K, V]):
-    """Things by a key, made when they are first asked for. Those that were not asked for the longest are forgotten."""
+    """An LRU cache of values that are made on first access."""
 
     def __init__(self, make: Callable[[], V]) -> None:
         self._make = make
@@ -91,7 +91,7 @@ class _Recent(Generic[K, V]):
 
 
 class _Allowance:
-    """The writes that an object has left."""
+    """The remaining writes of an object."""
 
     __slots__ = ("left", "since")
 
@@ -109,60 +109,60 @@ class _Allowance:
         return True
 
 
-class _Said:
-    """One Event: what of it is to be written, and what is known of it."""
+class _Recorded:
+    """An Event: its unwritten repeats, and its state on the server."""
 
-    __slots__ = ("event", "first", "held", "known", "last", "message", "queued", "unsaid")
+    __slots__ = ("event", "first", "held", "known", "last", "message", "queued", "unwritten")
 
     def __init__(self) -> None:
         self.event: Event | None = None
-        """As it is to be made, without counts and times."""
+        """The Event to create, without counts and times."""
         self.message = ""
-        self.unsaid = 0
-        """How often it was recorded since it was last written."""
+        self.unwritten = 0
+        """Number of records since the last write."""
         self.held = 0
-        """How often, beside that, while its object had no write left."""
+        """Number of records, beside those, while its object had no writes left."""
         self.first = self.last = 0.0
         self.queued = False
         self.known: tuple[int, str] | None = None
-        """Its count and version on the server when it was last seen there."""
+        """Its count and resourceVersion on the server, as last read."""
 
 
 class _Write(NamedTuple):
-    """A write that is due."""
+    """A queued write."""
 
-    said: _Said
-    unsaid: int
+    recorded: _Recorded
+    unwritten: int
     held: int
     first: float
 
     @property
     def times(self) -> int:
-        return self.unsaid + self.held
+        return self.unwritten + self.held
 
 
 class Recorder:
-    """Says what happened to objects. `run` does the writing, and must be run by the owner."""
+    """Records Events about objects. `run` writes them, and must be run by the owner."""
 
     def __init__(
         self, client: Client, *, component: str = COMPONENT, instance: str = "", clock: Clock | None = None
     ) -> None:
         self.dropped = 0
-        """Records that were not said when they came: noise, too long a queue, or a server that did not take them."""
+        """Number of records not written: by the rate limit, a full queue, or a server that refused them."""
         self._client = client
         self._component = component
         self._instance = instance
         self._clock: Clock = clock or RealClock()
-        self._events: _Recent[tuple[str, str], _Said] = _Recent(_Said)
+        self._events: _Recent[tuple[str, str], _Recorded] = _Recent(_Recorded)
         self._similar: _Recent[tuple[str, str, str], dict[str, float]] = _Recent(dict)
         self._allowances: _Recent[str, _Allowance] = _Recent(_Allowance)
-        self._queue: deque[_Said] = deque()
+        self._queue: deque[_Recorded] = deque()
         self._awake = asyncio.Event()
         self._ending = False
         self._pause: asyncio.Future[None] | None = None
 
     def record(self, about: Object, type: EventType, reason: str, message: str) -> None:  # noqa: A002
-        """Something happened to an object that a person should notice."""
+        """Record an Event about an object."""
         now = self._clock.now()
         meta = about.metadata
         reason, message = whole(reason)[:REASON_LENGTH_MAX], whole(message)[:MESSAGE_LENGTH_MAX]
@@ -171,41 +171,41 @@ class Recorder:
         if self._too_similar(name, self._similar.get((identity, type, reason)), now):
             name = event_name(meta.name, identity, type, reason, COMBINED)
             message = f"{COMBINED}{message}"[:MESSAGE_LENGTH_MAX]
-        said = self._events.get((meta.namespace, name))
-        if said.event is None:
-            said.event = self._event(about, name, type, reason)
-        if not said.unsaid and not said.held:
-            said.first = self._clock.time()
-        said.last = self._clock.time()
-        said.message = message
-        if said.queued:
-            said.unsaid += 1
+        recorded = self._events.get((meta.namespace, name))
+        if recorded.event is None:
+            recorded.event = self._event(about, name, type, reason)
+        if not recorded.unwritten and not recorded.held:
+            recorded.first = self._clock.time()
+        recorded.last = self._clock.time()
+        recorded.message = message
+        if recorded.queued:
+            recorded.unwritten += 1
         elif self._allowances.get(identity).take(now):
-            said.unsaid += 1
-            self._enqueue(said)
+            recorded.unwritten += 1
+            self._enqueue(recorded)
         else:
-            said.held += 1
+            recorded.held += 1
             self.dropped += 1
 
     def _too_similar(self, name: str, others: dict[str, float], now: float) -> bool:
-        for old in [other for other, seen in others.items() if now - seen > SIMILAR_SECONDS]:
+        for old in [other for other, time in others.items() if now - time > SIMILAR_SECONDS]:
             del others[old]
         if name not in others and len(others) >= SIMILAR_MAX:
             return True
         others[name] = now
         return False
 
-    def _enqueue(self, said: _Said) -> None:
+    def _enqueue(self, recorded: _Recorded) -> None:
         if len(self._queue) >= QUEUE_MAX:
             self._drop(self._take())
-        said.queued = True
-        self._queue.append(said)
+        recorded.queued = True
+        self._queue.append(recorded)
         self._awake.set()
 
     # Writing.
 
     async def run(self) -> None:
-        """Write what is recorded. When cancelled, what is left is written first, if that is quick."""
+        """Write recorded Events. When cancelled, the queue is written first, within `FLUSH_SECONDS`."""
         self._ending = False
         writing = asyncio.create_task(self._write_all())
         try:
@@ -237,15 +237,15 @@ class Recorder:
                 return
 
     def _take(self) -> _Write:
-        said = self._queue.popleft()
-        write = _Write(said, said.unsaid, said.held, said.first)
-        said.unsaid = said.held = 0
-        said.queued = False
+        recorded = self._queue.popleft()
+        write = _Write(recorded, recorded.unwritten, recorded.held, recorded.first)
+        recorded.unwritten = recorded.held = 0
+        recorded.queued = False
         return write
 
     def _drop(self, write: _Write) -> None:
-        # Those that were held back are counted already.
-        self.dropped += write.unsaid
+        # Rate-limited ones are counted already.
+        self.dropped += write.unwritten
 
     async def _write(self, write: _Write) -> None:
         tries = 0
@@ -253,7 +253,7 @@ class Recorder:
             while True:
                 tries += 1
                 try:
-                    await self._say(write)
+                    await self._write_event(write)
                     return
                 except (ApiError, ConnectionFailed) as error:
                     lasting = isinstance(error, ApiError) and error.code not in TRANSIENT
@@ -269,27 +269,27 @@ class Recorder:
             level = logging.DEBUG if isinstance(error, (ApiError, ConnectionFailed)) else logging.ERROR
             log.log(level, "an Event was not written: %s", error)
 
-    async def _say(self, write: _Write) -> None:
-        """Make the Event, or have it say that it happened so many times more."""
-        said, event = write.said, write.said.event
+    async def _write_event(self, write: _Write) -> None:
+        """Create the Event, or increase its count."""
+        recorded, event = write.recorded, write.recorded.event
         assert event is not None
         name, namespace = event.metadata.name, event.metadata.namespace
         for contention in range(CONTENTION_MAX + 1):
-            known = said.known
+            known = recorded.known
             try:
                 if known is None:
                     answer = await self._client.create(_made(event, write), namespace=namespace)
                 else:
                     answer = await self._client.patch(Event, name, _more(write, *known), namespace=namespace)
-                said.known = _known(answer)
+                recorded.known = _known(answer)
                 return
             except ApiError as error:
                 if contention == CONTENTION_MAX:
                     raise
                 if error.reason in ("AlreadyExists", "Conflict"):
-                    said.known = await self._read(name, namespace)
+                    recorded.known = await self._read(name, namespace)
                 elif error.code == 404 and known is not None:
-                    said.known = None
+                    recorded.known = None
                 else:
                     raise
 
@@ -323,7 +323,7 @@ class Recorder:
 
 
 def event_name(about: str, identity: str, type_: str, reason: str, message: str) -> str:
-    """The name of the Event that says this of an object of that name: always the same, and always a valid one."""
+    """Return the name of an Event. It follows from the content, and is a valid name."""
     digest = blake2b(
         "\0".join((identity, type_, reason, message)).encode("utf-8", "replace"), digest_size=8
     ).hexdigest()
@@ -335,10 +335,10 @@ def event_name(about: str, identity: str, type_: str, reason: str, message: str)
 def _made(event: Event, write: _Write) -> Event:
     return msgspec.structs.replace(
         event,
-        message=write.said.message,
+        message=write.recorded.message,
         count=min(write.times, COUNT_MAX),
         first_timestamp=_second(write.first),
-        last_timestamp=_second(write.said.last),
+        last_timestamp=_second(write.recorded.last),
     )
 
 
@@ -346,9 +346,9 @@ def _more(write: _Write, count: int, version: str) -> dict[str, Any]:
     return {
         # Refused if another process has counted meanwhile.
         "metadata": {"resourceVersion": version},
-        "message": write.said.message,
+        "message": write.recorded.message,
         "count": min(count + write.times, COUNT_MAX),
-        "lastTimestamp": _second(write.said.last),
+        "lastTimestamp": _second(write.recorded.last),
     }
 
 

@@ -1,4 +1,4 @@
-"""What objects need of each other, from what their kinds declare: the graph, its cycles, and whether one may go on."""
+"""References between objects as dependencies: the graph, its cycles, and the readiness of dependencies."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ import msgspec
 
 from rota.api import BY_BUCKET, Kind, Object, Readiness
 from rota.api.references import Need, Reference, references, referring_kinds
+from rota.engine.cycles import shortest_cycle
 from rota.engine.node import CASCADE, FORCE
 from rota.engine.outcome import Blocked, Failed
-from rota.engine.paths import shortest_cycle
 
 Find = Callable[[Kind, str, str], Object | None]
 
 NOT_FOUND, FAILED, NOT_READY, CYCLE = "DependencyNotFound", "DependencyFailed", "DependencyNotReady", "DependencyCycle"
 SKIPPED = "DependencySkipped"
-"""Why an object cannot go on. To wait for what is on its way is in order; the others a person should notice."""
+"""Reasons of dependencies. DependencyNotReady is normal; people should notice the others."""
 NAMED_AT_ONCE_MAX = 10
-"""Objects that one message names."""
+"""Bound on the objects that one message names."""
 LATELY_MAX = 256
-"""Objects whose references are remembered for a moment."""
+"""Bound on the objects whose references are cached."""
 ALIKE_MAX = 1_024
-"""Sets of references that are recognised as the same."""
+"""Bound on the interned sets of references."""
 
 
 def id_of(obj: Object) -> str:
-    """The node of an object."""
+    """Return the node id of an object."""
     return obj.api.key(obj.metadata.namespace, obj.metadata.name)
 
 
 def kind_of(id_: str) -> Kind | None:
-    """The kind of the object that a node is, if it is one."""
+    """Return the kind of a node's object; None if the node is no object."""
     return BY_BUCKET.get(id_.partition("/")[0])
 
 
 def shown(id_: str) -> str:
-    """A node as people write it: `Task/name`, with the namespace in between unless it is the default one."""
+    """Return a node as people write it: `Task/name`, with the namespace in between unless it is default."""
     bucket, namespace, name = id_.split("/", 2)
     kind = BY_BUCKET.get(bucket)
     place = f"{namespace}/" if namespace not in ("", "default") else ""
@@ -47,11 +47,11 @@ def shown(id_: str) -> str:
 
 
 def references_of(obj: Object) -> Sequence[Reference]:
-    """What an object refers to."""
+    """Return the references of an object."""
     kind = obj.api
     if kind not in referring_kinds():
         return ()
-    # The graph asks first, and the object's controller soon after that, of the same object.
+    # The graph and, soon after, the object's controller ask for the same object.
     known = _lately.get(id(obj))
     if known is not None and known[0] is obj:
         return known[1]
@@ -63,17 +63,17 @@ def references_of(obj: Object) -> Sequence[Reference]:
 
 
 _lately: dict[int, tuple[Object, Sequence[Reference]]] = {}
-"""Objects that were looked at lately, by their identity, and what they refer to."""
+"""The cached references of objects, by the `id()` of the object."""
 
 
 def target_of(obj: Object, reference: Reference) -> str:
-    """The node that a reference means: in the namespace of the object that refers."""
+    """Return the node id of a reference, in the namespace of the referring object."""
     kind = reference.kind
     return kind.key(obj.metadata.namespace if kind.namespaced else "", reference.name)
 
 
 class Edge(NamedTuple):
-    """One object refers to another."""
+    """A reference from one object to another."""
 
     path: str
     target: str
@@ -82,19 +82,19 @@ class Edge(NamedTuple):
 
 @lru_cache(maxsize=ALIKE_MAX)
 def _one_of_a_kind(edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
-    """The same edges, in memory once for all that refer to the same."""
+    """Intern edges, which many objects share."""
     return edges
 
 
 class Graph:
-    """Who refers to whom, of all objects that are there. What is referred to need not be there."""
+    """The references of all existing objects. Their targets need not exist."""
 
     def __init__(self) -> None:
         self._out: dict[str, tuple[Edge, ...]] = {}
         self._in: dict[str, dict[str, Need]] = {}
 
     def put(self, obj: Object, id_: str | None = None) -> None:
-        """An object is there, or has changed. Who has its id at hand shares the text."""
+        """Add or update an object. `id_` saves making the id anew."""
         id_ = id_ or id_of(obj)
         self.remove(id_)
         edges = _one_of_a_kind(tuple(Edge(r.path, target_of(obj, r), r.needs) for r in references_of(obj)))
@@ -106,7 +106,7 @@ class Graph:
                 referrers[id_] = edge.needs
 
     def remove(self, id_: str) -> None:
-        """An object is gone."""
+        """Remove an object."""
         for edge in self._out.pop(id_, ()):
             referrers = self._in.get(edge.target)
             if referrers is not None:
@@ -115,20 +115,20 @@ class Graph:
                     del self._in[edge.target]
 
     def references(self, id_: str) -> Sequence[Edge]:
-        """What an object refers to, in the order of its fields."""
+        """Return the references of an object, in the order of its fields."""
         return self._out.get(id_, ())
 
     def referrers(self, id_: str, needs: Need | None = None) -> list[str]:
-        """Those that refer to an object; with `needs`, only those that need no less of it."""
+        """Return the referrers of an object; with `needs`, only those that need at least that."""
         found = self._in.get(id_, {})
         return sorted(one for one, need in found.items() if needs in (None, "existence") or need == "readiness")
 
     def some_referrers(self, id_: str, most: int) -> list[str]:
-        """So many of those that refer to an object, and no more, however many there are."""
+        """Return some referrers of an object, at most `most`."""
         return sorted(islice(self._in.get(id_, ()), most))
 
     def cycle(self, id_: str) -> tuple[str, ...] | None:
-        """The shortest circle of references through an object, both ends included."""
+        """Return the shortest cycle of references through an object, both ends included."""
         return shortest_cycle(id_, lambda at: (edge.target for edge in self._out.get(at, ())))
 
     def __len__(self) -> int:
@@ -140,7 +140,7 @@ def cycle_message(cycle: Iterable[str]) -> str:
 
 
 class Dependency(NamedTuple):
-    """Something that an object needs, and how it is."""
+    """A dependency of an object, with its state."""
 
     id: str
     path: str
@@ -149,12 +149,12 @@ class Dependency(NamedTuple):
 
     @property
     def undecided(self) -> bool:
-        """Whether it may still come to be what is needed, without having to change."""
+        """Report whether it may still become ready without being changed."""
         return self.state not in ("Failed", "Skipped", "Ready")
 
 
 def dependencies(obj: Object, find: Find, *, needs: Need | None = None) -> list[Dependency]:
-    """What an object refers to and how each of it is, once each. `needs` overrides what is needed of each."""
+    """Return the dependencies of an object, each once, with its state. `needs` overrides the need of each."""
     found: dict[str, Dependency] = {}
     for reference in references_of(obj):
         id_ = target_of(obj, reference)
@@ -185,11 +185,11 @@ def decide(
     *,
     coming: bool = False,
 ) -> Blocked | Failed | None:
-    """Whether an object may go on: None if so, else what it says.
+    """Return None if an object may go on; else its outcome.
 
-    It fails only when all that it needs is decided, so that what it says does not depend on what was first. `cycle`
-    finds the circle that the object is in, given what it waits for. `coming`: what is absent is taken to be on its way,
-    and while the object waits for it that is not called an error.
+    It fails only when all dependencies are decided, so that the message does not depend on their order. `cycle`
+    finds the cycle that the object is in, given the ids it waits for. `coming`: absent ones are expected to be created,
+    and waiting for them is not reported as an error.
     """
     undecided = [d for d in needed if d.undecided]
     failed = [d for d in needed if d.state in ("Failed", "Skipped")]
@@ -214,7 +214,7 @@ def decide(
 
 
 def _reason(unmet: Sequence[Dependency], *, coming: bool = False) -> tuple[str, str]:
-    """The reason of the worst, and a sentence on all."""
+    """Return the reason of the worst, and a sentence about all."""
     absent = [d for d in unmet if d.state == "Absent"]
     failed = [d for d in unmet if d.state == "Failed"]
     skipped = [d for d in unmet if d.state == "Skipped"]

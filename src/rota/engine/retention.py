@@ -1,4 +1,4 @@
-"""How long Events are kept: which of a namespace's must go, and when to look again."""
+"""Retention of Events: those of a namespace that must be deleted, and the time of the next check."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from datetime import datetime
 from rota.api import Event
 
 EVENT_KEEP_SECONDS = 3600.0
-"""After an Event was last seen."""
+"""Seconds that an Event is kept after its last occurrence."""
 EVENTS_PER_NAMESPACE_MAX = 1_000
 AHEAD_SECONDS_MAX = 60.0
-"""How far a writer's clock may be ahead. A time beyond that says nothing: it would keep its Event for ever."""
+"""Bound on the clock skew of writers. Times beyond it are ignored: they would keep an Event for ever."""
 LOOK_SECONDS_MIN = 1.0
 
 
-def seen_at(event: Event, now: float) -> float:
-    """When an Event was last seen, in seconds since 1970; now, if it does not say."""
+def last_occurrence(event: Event, now: float) -> float:
+    """Return the time of an Event's last occurrence, in seconds since 1970; `now` if it has none."""
     times = (
         event.last_timestamp,
         event.series.last_observed_time if event.series else None,
@@ -28,21 +28,21 @@ def seen_at(event: Event, now: float) -> float:
 
 
 def expired(event: Event, now: float) -> bool:
-    """Whether an Event is too old to be kept."""
-    return now - seen_at(event, now) >= EVENT_KEEP_SECONDS
+    """Report whether an Event is too old to be kept."""
+    return now - last_occurrence(event, now) >= EVENT_KEEP_SECONDS
 
 
 def overdue(events: Sequence[Event], now: float) -> tuple[list[Event], float | None]:
-    """Of the Events of one namespace: those that must go, the oldest first, and in how many seconds to look again.
+    """Return the Events of a namespace to delete, oldest first, and the seconds until the next check.
 
-    None is to look again only when there are others.
+    The seconds are None if no Event remains.
     """
     there = [event for event in events if event.metadata.deletion_timestamp is None]
-    there.sort(key=lambda event: (seen_at(event, now), event.metadata.name))
+    there.sort(key=lambda event: (last_occurrence(event, now), event.metadata.name))
     beyond = len(there) - EVENTS_PER_NAMESPACE_MAX
     gone = [event for place, event in enumerate(there) if place < beyond or expired(event, now)]
     if len(gone) == len(there):
         return gone, None
-    # Those that go are the first, for they are the oldest.
-    due = seen_at(there[len(gone)], now) + EVENT_KEEP_SECONDS
+    # The ones to delete are the first, as they are the oldest.
+    due = last_occurrence(there[len(gone)], now) + EVENT_KEEP_SECONDS
     return gone, max(LOOK_SECONDS_MIN, due - now)

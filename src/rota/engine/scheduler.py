@@ -14,37 +14,38 @@ from typing import Any, NamedTuple, Protocol
 from rota.engine.budget import BUDGET
 from rota.engine.clock import Clock, RealClock, Timer, VirtualClock
 from rota.engine.core import Core
+from rota.engine.drain import drain
 from rota.engine.node import UNBOUNDED, Node
 from rota.engine.outcome import DONE, OUTCOMES, BodyCancelled, Failed, Outcome, Promise, Status
 from rota.engine.reruns import EMITTER, SOMEBODY
 from rota.engine.view import View
 
 AT_ONCE = 256
-"""Bodies that run in a row before others on the loop have their turn."""
+"""Bodies that run in a row before other work on the loop."""
 LOOP_LOOK_SECONDS = 0.5
-"""How often a thread that tells something looks whether there is still a loop to hear it."""
+"""Seconds between checks of a waiting thread for the end of the loop."""
 CONCURRENCY = 64
-"""Bodies under way at once, of those that await."""
+"""Bound on the concurrent bodies, of those that await."""
 
 
 class Dispatcher(Protocol):
-    """Runs the body of a node, at a drain level. It answers with the outcome, now or (awaited) later."""
+    """Runs the body of a node at a drain level. Returns the outcome, or an awaitable of it."""
 
     def __call__(self, id_: str, level: int, /) -> Promise: ...
 
 
 class Result(NamedTuple):
-    """How a run to the fixpoint ended."""
+    """The result of a run to the fixpoint."""
 
     level: int
-    """The drain level that was needed: 0 none, 1 something could never come, 2 some waited for each other."""
+    """The highest drain level: 0 none, 1 a dependency could never come, 2 a cycle."""
     cancelled: bool
     error: BaseException | None
-    """The first error that a body raised; if none did, of the first node that did not converge, with its name."""
+    """The first error that a body raised; else that of the first node that did not converge."""
 
 
 class Observer(Protocol):
-    """Is told of every run. It must be quick and not raise."""
+    """Called after every run. It must be quick and must not raise."""
 
     def ran(self, id_: str, outcome: Outcome, waited: float, took: float) -> None: ...
 
@@ -52,10 +53,10 @@ class Observer(Protocol):
 class Scheduler:
     """Runs nodes. The contract is in the package's docstring.
 
-    All methods may be called from bodies, on the loop or on threads; what they say has happened when they return.
+    All methods may be called from bodies, on the loop or on threads, and take effect before they return.
 
-    `rerun_at_drain` is asked after each run of a node whether the node runs again at the fixpoint, if something has
-    arrived since that run began: for nodes that read whatever is there, and have no id to be parked on.
+    `rerun_at_drain` is called after each run of a node. It returns whether the node runs again at the fixpoint if
+    something has arrived since that run began: for nodes that read everything and have no id to be parked on.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Scheduler:
 
     @property
     def observer(self) -> Observer | None:
-        """Who is told of every run."""
+        """The observer of every run."""
         return self._observer
 
     @observer.setter
@@ -113,26 +114,26 @@ class Scheduler:
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to end."""
+        """Report whether `stop` or `cancel` was called."""
         return self._stopping
 
-    # What happens outside.
+    # Events from outside.
 
     def seed(self, ids: Iterable[str], after: Callable[[str], Iterable[str]] | None = None) -> None:
-        """Nodes to begin with, run in the order of their ids. Those that are known already are left alone.
+        """Add nodes, which run in the order of their ids. Known ones are left alone.
 
-        `after` says what a node is known to need: it does not run before each of those is ready, or one has failed or
-        was skipped; but when serving it is looked at now and then, as everything that is parked.
+        `after` returns the known needs of a node: it does not run before all of them are ready, or one has failed or
+        was skipped; but when serving it runs now and then, like every parked node.
         """
-        self._tell(self._core.seed, ids, after)
+        self._call(self._core.seed, ids, after)
         if self._thread in (0, threading.get_ident()):
             self._pump_soon()
 
     def arrive(self, id_: str, content: Hashable = None, *, runnable: bool = True) -> None:
-        """Something is there, or has changed: a node, which then runs, or plain data, which only wakes.
+        """Report a new or changed thing: a node, which then runs, or plain data, which only wakes others.
 
-        `content` tells one state of it from another: with the same content as before, nothing happens. None is always
-        news.
+        `content` identifies its state: with the same content as before, nothing happens. None is always
+        new.
         """
         if self._thread and threading.get_ident() != self._thread:
             self._elsewhere(lambda: self.arrive(id_, content, runnable=runnable))
@@ -142,41 +143,41 @@ class Scheduler:
             self._pump_soon()
 
     def status(self, id_: str, status: Status) -> None:
-        """The status of something is now this. All but Pending wake those that wait for it."""
-        self._tell(self._core.status, id_, status)
+        """Set the status of a node. All but Pending wake those that wait for it."""
+        self._call(self._core.status, id_, status)
 
     def forget(self, id_: str) -> None:
-        """A node is gone for good."""
-        self._tell(self._core.forget, id_)
+        """Remove a node."""
+        self._call(self._core.forget, id_)
 
     def remember(self, id_: str) -> None:
-        """A node that runs and was to be forgotten when it has, is not."""
-        self._tell(self._core.remember, id_)
+        """Cancel the removal of a running node."""
+        self._call(self._core.remember, id_)
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """While this lasts there is something that was not told yet: it is not the end."""
-        self._tell(self._hold, 1)
+        """Keep `run` from ending: more arrivals are to come."""
+        self._call(self._hold, 1)
         try:
             yield
         finally:
-            self._tell(self._hold, -1)
+            self._call(self._hold, -1)
 
     def _hold(self, more: int) -> None:
         self._held += more
         if not self._held:
             self._pump_soon()
 
-    def _tell(self, what: Callable[..., None], *args: Any) -> None:
+    def _call(self, function: Callable[..., None], *args: Any) -> None:
         if self._thread and threading.get_ident() != self._thread:
-            self._elsewhere(lambda: self._tell(what, *args))
+            self._elsewhere(lambda: self._call(function, *args))
             return
-        what(*args)
+        function(*args)
         if not self._pumping and self._core.queued:
             self._pump_soon()
 
     def _elsewhere(self, call: Callable[[], None]) -> None:
-        """From a body's thread: make a call on the loop, and wait for it."""
+        """Make a call on the loop from a body's thread, and wait for it."""
         assert self._loop is not None
         done: ThreadFuture[None] = ThreadFuture()
 
@@ -198,10 +199,10 @@ class Scheduler:
                 if self._loop.is_closed():
                     raise RuntimeError("the loop has ended, and nobody is left to be told") from None
 
-    # From beginning to end.
+    # Start and end.
 
     async def run(self) -> Result:
-        """Run until nothing runs, nothing can, and whatever is parked could never go on."""
+        """Run to the fixpoint: until nothing runs, nothing can, and nothing parked could ever go on."""
         assert not self._core.live, "what runs for ever has no fixpoint"
         core = self._core
         core.level = 0
@@ -214,12 +215,12 @@ class Scheduler:
         return Result(core.level, cancelled, self._error or core.budget.not_converged)
 
     async def serve(self) -> None:
-        """Run for ever: until `stop` or `cancel`."""
+        """Run until `stop` or `cancel`."""
         assert self._core.live, "make it with live=True"
         await self._until_end()
 
     async def _until_end(self) -> bool:
-        """Returns whether it was cancelled."""
+        """Run until the end. Return whether it was cancelled."""
         assert self._end is None, "it runs already"
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -242,9 +243,9 @@ class Scheduler:
         return cancelled
 
     async def stop(self) -> None:
-        """Start nothing more, and wait for the bodies that run; if it is a body that says so, do not wait.
+        """Start nothing more, and wait for the running bodies, unless called from one.
 
-        Said before `run` or `serve`, it ends those at once.
+        Called before `run` or `serve`, it ends those at once.
         """
         self._stopping = True
         if asyncio.current_task() in self._tasks:
@@ -254,7 +255,7 @@ class Scheduler:
         self._finish()
 
     async def cancel(self) -> None:
-        """Start nothing more, cancel the bodies that run, and wait until they are gone; but not from a body."""
+        """Start nothing more, cancel the running bodies, and wait for them, unless called from one."""
         self._cancelled = self._stopping = True
         for task in self._tasks:
             if task is not asyncio.current_task():
@@ -277,7 +278,7 @@ class Scheduler:
             self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Run what can run, for a while."""
+        """Run runnable nodes, up to `AT_ONCE`."""
         core, dispatch, observer = self._core, self._dispatch, self.observer
         tracks = core.reruns is not None
         finish = self._finished if tracks else core.finish
@@ -319,7 +320,7 @@ class Scheduler:
             return
         if core.sleeping and not core.live and not isinstance(self.clock, VirtualClock):
             self._wait_for_timers()
-        if core.queued and len(self._tasks) < self._concurrency and core.has_turn():
+        if core.queued and len(self._tasks) < self._concurrency and core.has_ready():
             self._pump_soon()
         elif core.live:
             self._wait_for_timers()
@@ -327,13 +328,13 @@ class Scheduler:
             self._quiet()
 
     def _dispatch_as(self, node: Node) -> Promise:
-        """Run a body such that what it emits is known to be its own."""
-        # The context ends with this turn of the loop; a body that awaits has a copy of it.
+        """Run a body with its node as the emitter."""
+        # The context ends with this callback; a body that awaits has a copy of it.
         EMITTER.set(node)
         return self._dispatch(node.id, node.level)
 
     def _quiet(self) -> None:
-        """Nothing runs, nothing can, and nothing is left to be told."""
+        """Go on when nothing runs and nothing can: advance the clock, drain, or finish."""
         core = self._core
         if core.queued:
             return
@@ -343,7 +344,7 @@ class Scheduler:
             if isinstance(self.clock, VirtualClock):
                 self.clock.advance_to(due)
                 self._pump_soon()
-        elif core.drain():
+        elif drain(core):
             self._pump_soon()
         else:
             self._finish()
@@ -377,7 +378,7 @@ class Scheduler:
                 async with asyncio.timeout(self._timeout) as limit:
                     outcome = await answer
                 if limit.expired():
-                    raise TimeoutError  # it took no notice
+                    raise TimeoutError  # it ignored the cancellation
             if type(outcome) not in OUTCOMES:
                 raise TypeError(f"{node.id}: {outcome!r} is no outcome")
         except asyncio.CancelledError:
@@ -394,7 +395,7 @@ class Scheduler:
         self._pump_soon()
 
     def _gone(self, task: asyncio.Task[None]) -> None:
-        """A task that was cancelled before it began has not said so itself."""
+        """Finish the node of a task that was cancelled before it began."""
         left = self._tasks.pop(task, None)
         if left is None:
             return
@@ -412,7 +413,7 @@ class Scheduler:
         self._pump_soon()
 
     def _finished(self, node: Node, outcome: Outcome) -> None:
-        """The body of a node has run."""
+        """Finish a node, and note whether it runs again at the fixpoint."""
         if self._rerun_at_drain is None:
             self._core.finish(node, outcome)
             return
@@ -430,7 +431,7 @@ class Scheduler:
 
 
 class Threads:
-    """A dispatcher of bodies that block: each runs on a thread of its own pool. Use it in a `with`."""
+    """A dispatcher of blocking bodies, which run in a thread pool. Use it in a `with`."""
 
     def __init__(self, body: Callable[[str, int], Outcome], workers: int) -> None:
         self._body = body
@@ -441,15 +442,15 @@ class Threads:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Not waited for: a thread that still has something to tell would wait for the loop that waits here.
+        # Not awaited: a thread that calls the scheduler would wait for the loop that waits here.
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def __call__(self, id_: str, level: int) -> Outcome:
-        # A thread cannot be stopped. One that was given up on must be over before its node runs again.
+        # A thread cannot be stopped. One that timed out must end before its node runs again.
         before = self._under_way.get(id_)
         if before is not None:
             await asyncio.wait((before,))
-        # In the context of the node, so that what its thread emits is known to be its own.
+        # In the context of the node, so that its emissions are known to be its own.
         run = asyncio.get_running_loop().run_in_executor(self._executor, copy_context().run, self._body, id_, level)
         self._under_way[id_] = run
         run.add_done_callback(lambda run: self._over(id_, run))

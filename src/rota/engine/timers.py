@@ -1,4 +1,4 @@
-"""When nodes are due."""
+"""The due times of nodes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from heapq import heapify, heappop, heappush
 from rota.engine.node import Node
 
 STALE_TIMERS_MAX = 1_000
-"""Timers beside one or two a node that are kept after they were overtaken."""
+"""Bound on the overtaken timers in the heap, beside two for each node."""
 
 
 class Timers:
-    """A heap. A timer whose node is no longer due then has been overtaken, and is passed over."""
+    """A heap of timers. A timer is overtaken, and skipped, if its node has another due time."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Node]] = []
@@ -22,7 +22,7 @@ class Timers:
         return len(self._heap)
 
     def set(self, node: Node, due: float, nodes: int) -> None:
-        """A node is due then. `nodes` is how many there are."""
+        """Set the due time of a node. `nodes` is the number of all nodes."""
         node.due = due
         self._made += 1
         heappush(self._heap, (due, self._made, node))
@@ -31,14 +31,14 @@ class Timers:
             heapify(self._heap)
 
     def next_due(self) -> float | None:
-        """When the first node is due."""
+        """Return the first due time; None if there is none."""
         heap = self._heap
         while heap and heap[0][2].due != heap[0][0]:
             heappop(heap)
         return heap[0][0] if heap else None
 
     def pop_due(self, now: float) -> Iterator[Node]:
-        """The nodes that are due by now, each no longer so."""
+        """Yield the nodes that are due, and clear their due times."""
         while (due := self.next_due()) is not None and due <= now:
             node = heappop(self._heap)[2]
             node.due = None

@@ -1,4 +1,4 @@
-"""A look at a scheduler that changes nothing."""
+"""A read-only view of a scheduler."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator
 from typing import Literal, NamedTuple
 
 from rota.engine.core import Core
+from rota.engine.drain import cycle
 from rota.engine.node import FAILED, PARKED, RUNNABLE, RUNNING, SLEEPING, STATES, Node
 from rota.engine.outcome import Outcome, Status
 from rota.engine.waiters import Waiters
@@ -14,27 +15,27 @@ State = Literal["runnable", "running", "parked", "sleeping", "done", "failed"]
 
 
 class NodeView(NamedTuple):
-    """What the scheduler knows of a node."""
+    """The state of a node."""
 
     id: str
     state: State
     on: tuple[str, ...]
-    """What it is parked on; for one that has failed, because of what it has."""
+    """The ids it is parked on; for a failed node, those that caused the failure."""
     since: float
-    """Since when it is parked or sleeps, by the scheduler's clock."""
+    """The time since which it is parked or sleeps, by the scheduler's clock."""
     due: float | None
-    """When it is looked at again even if nothing happens."""
+    """The time at which it runs again even if nothing happens."""
     outcome: Outcome | None
-    """What its last run came to."""
+    """The outcome of its last run."""
     status: Status
     level: int
     runs: int
     charged: int
-    """Runs that counted against its budget, on the way to the last fixpoint."""
+    """Number of runs charged to its budget on the way to the last fixpoint."""
 
 
 class View:
-    """Who runs, who is parked on what and since when, who failed because of whom."""
+    """The nodes of a scheduler, by state, and the reasons of their waits."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -43,11 +44,11 @@ class View:
         return len(self._core.nodes)
 
     def __iter__(self) -> Iterator[NodeView]:
-        return map(self._seen, list(self._core.nodes.values()))
+        return map(self._view_of, list(self._core.nodes.values()))
 
     def get(self, id_: str) -> NodeView | None:
         node = self._core.nodes.get(id_)
-        return None if node is None else self._seen(node)
+        return None if node is None else self._view_of(node)
 
     def running(self) -> list[NodeView]:
         return self._in(RUNNING)
@@ -65,29 +66,29 @@ class View:
         return self._in(RUNNABLE)
 
     def waiting_for(self, id_: str) -> list[str]:
-        """The nodes that are parked on this."""
+        """Return the nodes parked on an id."""
         return sorted(node.id for node in _each(self._core.waiting.get(id_)) if node.state == PARKED)
 
     def failed_because_of(self, id_: str) -> list[str]:
-        """The nodes that failed because of this."""
+        """Return the nodes that failed because of an id."""
         return sorted(node.id for node in _each(self._core.recovering.get(id_)))
 
     def pending(self, id_: str) -> bool:
-        """Whether this is a node that may still advance."""
+        """Report whether an id is a node that may still advance."""
         return self._core.pending(id_)
 
     def cycle(self, id_: str) -> tuple[str, ...] | None:
-        """The shortest circle of waiting through a node, both ends included."""
-        return self._core.cycle(id_)
+        """Return the shortest cycle of waits through a node, both ends included."""
+        return cycle(self._core, id_)
 
     def queued(self) -> dict[Hashable, int]:
-        """How many nodes could run, by lane."""
+        """Return the number of runnable nodes by lane."""
         return {lane.name: sum(node.state == RUNNABLE for node in lane.ready) for lane in self._core.lanes.values()}
 
     def _in(self, state: int) -> list[NodeView]:
-        return [self._seen(node) for node in self._core.nodes.values() if node.state == state]
+        return [self._view_of(node) for node in self._core.nodes.values() if node.state == state]
 
-    def _seen(self, node: Node) -> NodeView:
+    def _view_of(self, node: Node) -> NodeView:
         state: State = STATES[node.state]  # type: ignore[assignment]
         on = tuple(self._core.awaited(node))
         charged = self._core.budget.charged(node)

@@ -1,4 +1,4 @@
-"""What an object says of itself, and what its last run came to, as far as that tells why it is not ready."""
+"""The state of an object and its reason, from its status and the outcome of its last run."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from rota.engine.view import NodeView
 State = Literal["Ready", "Pending", "Failed", "Skipped", "Absent", "Deleting"]
 
 SPINNING = "Spinning"
-TELLING = ("Ready", "Available", "Enforced", "Granted", "ResolvedRefs")
-"""The conditions that tell readiness."""
+READINESS_CONDITIONS = ("Ready", "Available", "Enforced", "Granted", "ResolvedRefs")
+"""The conditions that determine readiness."""
 
 
-class ConditionSeen(Struct, frozen=True, rename="camel"):
-    """A condition of an object."""
+class ConditionSummary(Struct, frozen=True, rename="camel"):
+    """A condition of an object, for display."""
 
     type: str
     status: str
     reason: str
     message: str
     since: str
-    """When its status last changed, as RFC 3339; empty when that is not known."""
+    """The time of its last change, as RFC 3339; empty if unknown."""
 
 
 def state_of(obj: Object | None) -> State:
@@ -36,8 +36,8 @@ def state_of(obj: Object | None) -> State:
     return "Deleting" if obj.metadata.deletion_timestamp is not None else obj.readiness().state
 
 
-def told_of(obj: Object, node: NodeView | None) -> tuple[State, str, str]:
-    """How an object is, and why, by what it says itself and by what its last run came to."""
+def state_and_reason(obj: Object, node: NodeView | None) -> tuple[State, str, str]:
+    """Return the state of an object with reason and message, from its status and the outcome of its last run."""
     state, readiness = state_of(obj), obj.readiness()
     if state == "Deleting":
         holders = ", ".join(obj.metadata.finalizers)
@@ -56,13 +56,13 @@ def told_of(obj: Object, node: NodeView | None) -> tuple[State, str, str]:
 
 
 def is_over(obj: Object) -> bool:
-    """Whether it does not matter any more what an object refers to."""
+    """Report whether an object is finished, so that its references do not matter any more."""
     ended = getattr(getattr(obj, "status", None), "completion_time", None) is not None
     return ended or obj.readiness().state in ("Failed", "Skipped")
 
 
 def spinning(obj: Object, node: NodeView | None) -> str:
-    """What is said of an object that does not come to rest; empty when it does."""
+    """Return the message of an object that is reconciled over and over; empty if it is not."""
     outcome = node.outcome if node is not None else None
     if isinstance(outcome, RequeueAfter) and outcome.reason == SPINNING:
         return outcome.message
@@ -77,7 +77,7 @@ def since_of(obj: Object, state: State) -> datetime | None:
     for moment in ("completion_time", "start_time"):
         if (at := getattr(status, moment, None)) is not None:
             return at  # type: ignore[no-any-return]
-    for type_ in TELLING:
+    for type_ in READINESS_CONDITIONS:
         for condition in _status_conditions(obj):
             if condition.type == type_ and condition.last_transition_time is not None:
                 return condition.last_transition_time  # type: ignore[no-any-return]
@@ -88,9 +88,9 @@ def _status_conditions(obj: Object | None) -> Iterable[Any]:
     return getattr(getattr(obj, "status", None), "conditions", ())
 
 
-def conditions_of(obj: Object | None) -> list[ConditionSeen]:
+def conditions_of(obj: Object | None) -> list[ConditionSummary]:
     return [
-        ConditionSeen(c.type, c.status, c.reason, c.message, written(c.last_transition_time))
+        ConditionSummary(c.type, c.status, c.reason, c.message, written(c.last_transition_time))
         for c in _status_conditions(obj)
     ]
 

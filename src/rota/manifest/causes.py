@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from rota.engine.paths import shortest_cycle
+from rota.engine.cycles import shortest_cycle
 
 WaitsFor = Callable[[str], Iterable[str]]
 Edges = Mapping[str, Sequence[str]]

@@ -1,11 +1,15 @@
-"""The API's semantics, once, for every way in.
+"""The semantics of the API: what each verb does to the objects in a store.
 
-Promises: every verb means what it means in Kubernetes, whoever calls it: defaults, rules, generation, ownership of
-fields, status kept apart, preconditions, finalizers, owners, namespaces. A refused write changes nothing; an answer,
-also a refusal, rests on durable state. Objects go in as JSON dicts that the registry may keep, and come out as the
-bytes that are stored, encoded once.
+- *As in Kubernetes.* Every verb has its meaning there, whoever calls it: defaults, rules, generation, field ownership,
+  status, preconditions, finalizers, owners, namespaces.
+- *All or nothing.* A refused write changes nothing, also as a part of an atomic batch.
+- *No lost races.* A write decides on the newest accepted state, and nothing comes in between: of concurrent patches
+  none is lost, and none is refused because of another.
+- *Answers are durable.* An answer, also a refusal, is given once the state that it rests on is durable.
+- *Encoded once.* Objects are returned as the bytes that are stored.
 
-Never: speaks HTTP, knows callers or their rights, looks at a kind's meaning beyond what the kind declares.
+Never: speaks HTTP, knows its callers or their tokens, looks at the meaning of a kind beyond what the kind declares.
+Objects are passed in as JSON dicts, which the registry may keep.
 """
 
 from __future__ import annotations

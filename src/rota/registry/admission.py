@@ -1,4 +1,4 @@
-"""From what a client sent to what is stored: the pure part of every write.
+"""Admission: the object to store, made from the one that a client sent. Pure.
 
 Nothing here reads the store or the clock. An object that is passed in belongs to the callee and may be changed in
 place; `old` never is.
@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from rota.api import Kind, ObjectMeta
-from rota.api.form import Form, form
+from rota.api import Kind, ObjectMeta, sizes
+from rota.api import problems as p
+from rota.api.form import form
 from rota.api.problems import Problem
 from rota.registry import core_kinds, errors, metadata, versions
 from rota.registry.comparison import same
@@ -21,22 +22,30 @@ from rota.registry.options import WriteOptions
 
 Object = dict[str, Any]
 
+OBJECT_BYTES_MAX = 1_572_864
+"""Bound on the bytes of one stored object, the same as etcd's."""
+SURELY_SMALL_BYTES = 16 * 1024
+"""Objects up to this size cannot have too many values."""
+NAME_LENGTH_SHOWN = 253
 WARNINGS_MAX = 20
-"""Warnings of one answer at most."""
+"""Bound on the warnings of one answer."""
 UNSEARCHED = frozenset(("apiVersion", "kind", "metadata", "status"))
 IDENTITY = frozenset(("name", "namespace", "uid", "resourceVersion"))
-"""What of metadata says which object is meant, and nothing else."""
+"""The fields of metadata that only identify an object."""
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """What the outside contributes to a write: the time, and an identity for what is made by it."""
+    """The time of a write, and the uid of an object that it creates."""
 
     now: str
     uid: str = ""
 
 
 def check_frame(kind: Kind, obj: Any) -> Object:
-    """The outermost form: an object of this kind, with metadata."""
+    """Check that a value is an object of a kind, with metadata. Return its metadata."""
     if not isinstance(obj, dict):
         raise errors.bad_request(f"an object of kind {kind.name} was expected, not {type(obj).__name__}")
     if not kind.custom:
@@ -79,9 +88,9 @@ def admit_new(
     version: Kind | None = None,
     unknown_sent: Sequence[str] = (),
 ) -> tuple[Object, list[str]]:
-    """A new object as it will be stored, without its revision, and warnings.
+    """Return a new object as it will be stored, without its revision, and warnings.
 
-    `version` is the version in which it was sent, if not that of the kind; `unknown_sent` are the fields that were
+    `version` is the version that it was sent in, if not that of the kind; `unknown_sent` are the fields that were
     unknown there.
     """
     meta = check_frame(kind, obj)
@@ -135,7 +144,7 @@ def admit_new(
 
 
 def _place(kind: Kind, namespace: str, meta: Object) -> None:
-    """Put the object into the namespace of the request."""
+    """Set the namespace of the request. Raises `ApiError` if the object has another."""
     if not kind.namespaced:
         if meta.pop("namespace", "") and namespace:
             raise errors.bad_request(
@@ -151,7 +160,7 @@ def _place(kind: Kind, namespace: str, meta: Object) -> None:
 
 
 def framed(kind: Kind, obj: Object, managed: list[Object]) -> Object:
-    """The object with its outermost fields in the order in which people read them, its managed fields in metadata."""
+    """Return an object with its top-level fields in the usual order, and its managed fields in metadata."""
     meta = obj["metadata"]
     meta.pop("managedFields", None)
     if managed:
@@ -175,7 +184,7 @@ def admit_change(
     version: Kind | None = None,
     unknown_sent: Sequence[str] = (),
 ) -> tuple[Object, list[str]]:
-    """A changed object as it will be stored, without its revision, and warnings.
+    """Return a changed object as it will be stored, without its revision, and warnings.
 
     `managed` are the managed fields after a server-side apply; without them, the writer owns what it changed.
     `version` and `unknown_sent` as for `admit_new`.
@@ -189,7 +198,7 @@ def admit_change(
     shape = form(kind)
     problems: list[Problem] = []
     if subresource == "status":
-        # What is not looked at is still searched for fields that there are none of, unless it is what is there already.
+        # Ignored parts are still searched for unknown fields, unless they are unchanged.
         other = {name: value for name, value in new.items() if name not in UNSEARCHED and value != old.get(name)}
         unknown += shape.prune(other) if other else []
         new = {**old, "metadata": dict(old_meta), "status": new.get("status")}
@@ -242,7 +251,7 @@ def admit_change(
 
 
 def _check_sent_metadata(kind: Kind, meta: Object, unknown: list[str]) -> list[str]:
-    """Tidy what was sent, and refuse what is not metadata. Returns warnings."""
+    """Normalize the metadata that was sent, and refuse malformed metadata. Return warnings."""
     if IDENTITY.issuperset(meta) and all(type(value) is str for value in meta.values()):
         return []
     metadata.tidy(meta, unknown)
@@ -258,7 +267,7 @@ def _keep_status(old: Object, new: Object) -> None:
 
 
 def _desired_changed(old: Object, new: Object) -> bool:
-    """Whether anything but metadata and status differs."""
+    """Report whether anything but metadata and status differs."""
     names = (old.keys() | new.keys()) - {"metadata", "status"}
     return any(old.get(name) != new.get(name) or not same(old.get(name), new.get(name)) for name in names)
 
@@ -287,7 +296,7 @@ def _check_identity(kind: Kind, meta: Object, old_meta: Object) -> None:
 
 
 def refuse_malformed(kind: Kind, found: list[Problem]) -> None:
-    """Kinds of Kubernetes' own groups are decoded into types there: what does not fit is not looked at further."""
+    """Raise Malformed for a wrong type in a core kind. Kubernetes decodes those into Go types before it validates."""
     wrong = [problem for problem in found if problem.reason == "FieldValueTypeInvalid"]
     if wrong and not kind.custom:
         raise errors.Malformed(kind, str(wrong[0]))
@@ -310,8 +319,35 @@ def _decoding_problems(unknown: list[str], options: WriteOptions) -> list[str]:
 
 
 def _in_order(paths: list[str]) -> list[str]:
-    """Those of metadata first."""
+    """Sort paths, those of metadata first."""
     return sorted(paths, key=lambda path: (not path.startswith("metadata."), path))
 
 
-__all__ = ["Form", "Moment", "admit_change", "admit_new", "framed"]
+def check_size(kind: Kind, obj: Any, name: str, text: bytes = b"") -> None:
+    """Refuse an object that exceeds a bound, before anything else of it is checked."""
+    if not isinstance(obj, dict):
+        return  # Reported later.
+    meta = obj.get("metadata")
+    wrong = sizes.of_metadata(meta) if isinstance(meta, dict) else None
+    found = [] if wrong is None else [wrong]
+    if wrong is None:
+        try:
+            text = text or _encode(obj)
+        except (OverflowError, ValueError):
+            text = b""  # A number that no field takes, reported later.
+        if 0 < len(text) <= SURELY_SMALL_BYTES:
+            return
+        if len(text) > OBJECT_BYTES_MAX:
+            raise errors.too_large(kind, _shown(name, meta), len(text), OBJECT_BYTES_MAX)
+        if sizes.has_too_many_values(text):
+            raise errors.too_many_values(kind, _shown(name, meta), sizes.VALUES_MAX)
+        wrong = sizes.of_object(form(kind).schema, obj)
+        found = [] if wrong is None else [wrong]
+        if found and not form(kind).rules.empty:
+            found.append(p.invalid(p.NO_FIELD, None, p.NOT_CHECKED))
+    if found:
+        raise errors.invalid(kind, _shown(name, meta), found)
+
+
+def _shown(name: str, meta: Any) -> str:
+    return name or (str(meta.get("name", ""))[:NAME_LENGTH_SHOWN] if isinstance(meta, dict) else "")

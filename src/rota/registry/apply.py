@@ -1,8 +1,8 @@
-"""Server-side apply: a manager declares the fields it wants, and the object follows.
+"""Server-side apply: a manager declares the fields that it wants an object to have.
 
-What a configuration holds becomes its manager's. What the manager's previous configuration held and this one does not
-is removed, unless someone else owns it. A field that another manager owns with a different value is a conflict, unless
-forced; with the same value it is owned by both.
+The manager owns the fields of its configuration. Fields that its previous configuration had and this one has not
+are removed, unless another manager owns them. A field that another manager owns with a different value is a conflict,
+unless forced; with the same value both own it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from rota.api.structure import Node
-from rota.registry import fieldset, lastapplied
-from rota.registry.conforming import problems
+from rota.api.structure import Structure
+from rota.registry import fieldset, last_applied
+from rota.registry.apply_checks import problems
 from rota.registry.fieldset import FieldSet
 from rota.registry.managed import BEFORE_FIRST_APPLY, Entry, after_update, entry, identifier, identity, order, without
 from rota.registry.merging import merged, with_named_fields, without_items
@@ -32,7 +32,7 @@ class Conflict:
 
     @property
     def manager(self) -> str:
-        """The owner as messages name it: `"kubectl" with subresource "scale" using apps/v1`."""
+        """Return the owner as messages name it: `"kubectl" with subresource "scale" using apps/v1`."""
         out = json.dumps(self.owner.get("manager", ""), ensure_ascii=False)
         if subresource := self.owner.get("subresource"):
             out += f" with subresource {json.dumps(subresource)}"
@@ -50,7 +50,7 @@ class Conflict:
 
 
 class ApplyConflict(Exception):  # noqa: N818 - the name of the thing in the API
-    """Other managers own fields that the configuration would change. The text is the one that clients show."""
+    """Other managers own fields that the configuration would change. The text is for users."""
 
     def __init__(self, conflicts: list[Conflict]) -> None:
         self.conflicts = conflicts
@@ -74,7 +74,7 @@ def apply(
     live: dict[str, Any] | None,
     config: dict[str, Any],
     managed: list[Entry],
-    node: Node,
+    node: Structure,
     *,
     manager: str,
     api_version: str,
@@ -82,13 +82,13 @@ def apply(
     force: bool,
     now: str,
 ) -> tuple[dict[str, Any], list[Entry]]:
-    """The object and its managedFields after `manager` applied `config` to `live` (None: it does not exist yet).
+    """Return the object and its managedFields after an apply of `config` to `live`, which is None for a new object.
 
     Returns `live` itself if the object does not change; the entry's time moves only if it does. The object shares
     sub-values with `live` and `config`; `metadata.managedFields` in it is what `live` had, for the caller to replace.
 
     Fields that this request must ignore (status on the main resource, say) are absent from `config` already. A null in
-    `config` sets null, for the caller's defaulting and pruning to settle.
+    `config` sets null, which the caller's defaulting and pruning handle.
 
     Raises InvalidApply and ApplyConflict.
     """
@@ -102,19 +102,19 @@ def apply(
     try:
         new, after = _applied(base, config, managed, mine, node, force=force, now=now)
     except ApplyConflict as conflict:
-        if manager != lastapplied.MANAGER:
+        if manager != last_applied.MANAGER:
             raise
-        allowed = lastapplied.unchanged_since(base, node, api_version)
+        allowed = last_applied.unchanged_since(base, node, api_version)
         left = [each for each in conflict.conflicts if not fieldset.contains(allowed, each.steps)]
         if left:
             raise ApplyConflict(left) from None
         new, after = _applied(base, config, managed, mine, node, force=True, now=now)
-    if manager == lastapplied.MANAGER:
-        new = lastapplied.synced(new, config)
+    if manager == last_applied.MANAGER:
+        new = last_applied.synced(new, config)
     return new, after
 
 
-def _check(config: dict[str, Any], node: Node) -> None:
+def _check(config: dict[str, Any], node: Structure) -> None:
     meta = config.get("metadata")
     if isinstance(meta, dict) and meta.get("managedFields") is not None:
         raise InvalidApply("metadata.managedFields must be nil")
@@ -140,7 +140,7 @@ def _applied(
     config: dict[str, Any],
     managed: list[Entry],
     mine: Entry,
-    node: Node,
+    node: Structure,
     *,
     force: bool,
     now: str,
@@ -176,10 +176,10 @@ def _conflicts(others: list[Entry], changed: FieldSet) -> list[Conflict]:
     return out
 
 
-def _pruned(new: dict[str, Any], last: FieldSet, entries: list[Entry], node: Node) -> dict[str, Any]:
-    """`new` without what this manager's previous configuration held and nobody's set (its own new one included) holds.
+def _pruned(new: dict[str, Any], last: FieldSet, entries: list[Entry], node: Structure) -> dict[str, Any]:
+    """Return `new` without the fields of this manager's previous configuration that no entry owns any more.
 
-    A container goes with its last part, but only if the previous configuration owned all that is in it.
+    A container is removed with its last part, but only if the previous configuration owned everything in it.
     """
     last = with_named_fields(last, node)
     owned: FieldSet = {}

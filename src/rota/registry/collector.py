@@ -1,8 +1,8 @@
-"""Garbage collection: objects go with their owners, and a deleted namespace with everything in it.
+"""Garbage collection: objects are deleted with their owners, and everything in a namespace with the namespace.
 
-The store tells the collector of every published write, also of those whose caller has gone away meanwhile; it keeps who
-belongs to whom and a queue of what to look at. Each look is taken at the current state, so one too many does no harm,
-and all of it is found again from the store after a restart.
+The collector subscribes to the published writes of the store. It keeps the dependents of each owner and a queue of
+objects to examine. An object is examined by its current state, so a superfluous examination is harmless, and all work
+is found again in the store after a restart.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import msgspec
 from rota.api import BY_BUCKET, KINDS, Kind, Namespace
 from rota.api.served import SERVED
 from rota.registry.deletion import FOREGROUND, ORPHAN
-from rota.registry.emptying import Left, conditions
 from rota.registry.errors import ApiError
+from rota.registry.namespace_conditions import Remaining, conditions
 from rota.registry.options import DeleteOptions, Propagation, WriteOptions
 
 if TYPE_CHECKING:
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Object = dict[str, Any]
-LOOKS_AT_ONCE = 64
-"""Objects looked at at the same time."""
+EXAMINED_AT_ONCE = 64
+"""Objects examined concurrently."""
 RETRY_SECONDS = 1.0
-TELL_SECONDS = 1.0
-"""Between two changes of what a namespace that is being deleted says of its content."""
+CONDITIONS_SECONDS = 1.0
+"""Seconds between two writes of the conditions of a namespace that is being deleted."""
 AS_COLLECTOR = WriteOptions(manager="rota-garbage-collector")
 
 OWNERS: dict[tuple[str, str], Kind] = {(kind.group, kind.name): kind for kind in SERVED if "create" in kind.verbs}
-"""The kinds that references to owners name, by group and kind: every version of what is stored."""
+"""The kinds that owner references name, by group and kind, in all their versions."""
 
 _decode = msgspec.json.Decoder().decode
 
 
 class _Meta(msgspec.Struct, rename="camel"):
-    """What of an object's metadata matters here."""
+    """The metadata that garbage collection needs."""
 
     uid: str = ""
     name: str = ""
@@ -53,33 +53,33 @@ class _Meta(msgspec.Struct, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-class _Framed(msgspec.Struct):
+class _WithMeta(msgspec.Struct):
     metadata: _Meta
 
 
-_meta = msgspec.json.Decoder(_Framed).decode
+_meta = msgspec.json.Decoder(_WithMeta).decode
 
 
 def _concerns(value: bytes) -> bool:
-    """Whether an object may belong to another, or be on its way out."""
+    """Report whether an object may have owners, or is being deleted, without decoding it."""
     return b'"ownerReferences"' in value or b'"deletionTimestamp"' in value
 
 
-def _nothing() -> None:
-    """Where there is nothing to undo."""
+def _no_subscription() -> None:
+    """Do nothing."""
 
 
 class Owners(NamedTuple):
-    """What has become of the owners that an object names."""
+    """The owners of an object by their state."""
 
-    solid: list[Object]
+    present: list[Object]
     gone: list[Object]
     waiting: list[Object]
-    """Owners that are being deleted, and wait for what they own to go first."""
+    """Owners in foreground deletion, which wait for their dependents."""
 
 
 class Collector:
-    """Deletes what has lost its owners. Owned by its registry, which starts and stops it."""
+    """Deletes objects without owners and the content of deleted namespaces. The registry starts and stops it."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -87,14 +87,14 @@ class Collector:
         self._dependents: dict[str, set[str]] = {}
         self._queue: dict[str, None] = {}
         self._terminating: set[str] = set()
-        self._told: dict[str, float] = {}  # when the conditions of each of these were last written
+        self._conditions_written: dict[str, float] = {}  # by namespace, when its conditions were last written
         self._wake = asyncio.Event()
-        self._later: dict[str, asyncio.TimerHandle] = {}
+        self._retries: dict[str, asyncio.TimerHandle] = {}
         self._task: asyncio.Task[None] | None = None
-        self._unsubscribe: Callable[[], None] = _nothing
+        self._unsubscribe: Callable[[], None] = _no_subscription
 
     def start(self) -> None:
-        """Find what was left unfinished, and go to work."""
+        """Queue the unfinished deletions of the store, and start working."""
         for kind in KINDS.values():
             for entry in self._store.scan(f"{kind.bucket}/"):
                 if _concerns(entry.value):
@@ -104,23 +104,23 @@ class Collector:
 
     async def stop(self) -> None:
         self._unsubscribe()
-        self._unsubscribe = _nothing
-        for timer in self._later.values():
+        self._unsubscribe = _no_subscription
+        for timer in self._retries.values():
             timer.cancel()
-        self._later.clear()
+        self._retries.clear()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
     def dependents(self, uid: str) -> Collection[str]:
-        """Keys of the objects that name this owner, as of the last commit that was published."""
+        """Return the keys of the objects that refer to an owner, as of the last published commit."""
         return self._dependents.get(uid, ())
 
-    # What the store tells.
+    # Events of the store.
 
     def _published(self, events: list[Event]) -> None:
-        """Most objects own nothing and belong to nothing: their bytes tell, and they are not decoded."""
+        """Note changes of owners and deletions. Most objects are skipped by their bytes, without decoding."""
         for event in events:
             prev = event.prev
             if event.deleted or _concerns(event.value) or (prev is not None and _concerns(prev)):
@@ -129,7 +129,7 @@ class Collector:
                 self._note(kind, event.key, old, None if event.deleted else _meta(event.value).metadata)
 
     def _note(self, kind: Kind, key: str, old: _Meta | None, new: _Meta | None) -> None:
-        """An object was made, changed or is gone (`new` is None)."""
+        """Note the change of an object from `old` to `new`; `new` is None for a deletion."""
         was = old.owner_references if old is not None else []
         now = new.owner_references if new is not None else []
         if was != now:
@@ -149,46 +149,46 @@ class Collector:
         for ref in now:
             self._dependents.setdefault(ref["uid"], set()).add(key)
         if now:
-            self._look_at(key)
+            self._enqueue(key)
 
     def _note_gone(self, kind: Kind, key: str, meta: _Meta) -> None:
         for dependent in self._dependents.get(meta.uid, ()):
-            self._look_at(dependent)
+            self._enqueue(dependent)
         for ref in meta.owner_references:
             owner = self._owner_key(ref, meta.namespace)
             if owner is not None:
-                self._look_at(owner)
+                self._enqueue(owner)
         if meta.namespace in self._terminating:
-            self._look_at(Namespace.api.key("", meta.namespace))
+            self._enqueue(Namespace.api.key("", meta.namespace))
         elif kind is Namespace.api:
             self._terminating.discard(meta.name)
-            self._told.pop(meta.name, None)
+            self._conditions_written.pop(meta.name, None)
 
     def _note_deleting(self, kind: Kind, key: str, meta: _Meta) -> None:
         if kind is Namespace.api:
             self._terminating.add(meta.name)
-            self._look_at(key)
+            self._enqueue(key)
         if not {FOREGROUND, ORPHAN}.isdisjoint(meta.finalizers):
-            self._look_at(key)
+            self._enqueue(key)
 
-    def _look_at(self, key: str) -> None:
+    def _enqueue(self, key: str) -> None:
         self._queue[key] = None
         self._wake.set()
 
-    # The work.
+    # Work.
 
     async def _run(self) -> None:
         while True:
             if not self._queue:
                 self._wake.clear()
                 await self._wake.wait()
-            batch = list(self._queue)[:LOOKS_AT_ONCE]
+            batch = list(self._queue)[:EXAMINED_AT_ONCE]
             for key in batch:
                 del self._queue[key]
             await asyncio.gather(*(self._attempt(key) for key in batch))
 
     async def _attempt(self, key: str) -> None:
-        """Look at one object. One that fails is looked at again in a while; the others do not wait for it."""
+        """Examine one object. A failure is retried after `RETRY_SECONDS`, without delaying others."""
         try:
             await self._examine(key)
         except ApiError as error:
@@ -200,16 +200,16 @@ class Collector:
             log.exception("garbage collection of %s", key)
         else:
             return
-        self._look_again(key)
+        self._retry(key)
 
-    def _look_again(self, key: str) -> None:
-        """Look at an object in a while."""
-        if key not in self._later:
-            self._later[key] = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._again, key)
+    def _retry(self, key: str) -> None:
+        """Queue an object after `RETRY_SECONDS`."""
+        if key not in self._retries:
+            self._retries[key] = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._retry_now, key)
 
-    def _again(self, key: str) -> None:
-        del self._later[key]
-        self._look_at(key)
+    def _retry_now(self, key: str) -> None:
+        del self._retries[key]
+        self._enqueue(key)
 
     async def _examine(self, key: str) -> None:
         entry = self._store.get(key)
@@ -219,7 +219,7 @@ class Collector:
         if known.deletion_timestamp is None:
             owners = self._owners(known.namespace, known.owner_references)
             if not owners.gone and not owners.waiting:
-                return  # So it is with nearly every object that is made.
+                return  # The common case.
         kind = BY_BUCKET[key.partition("/")[0]]
         meta = _decode(entry.value)["metadata"]
         deleting = "deletionTimestamp" in meta
@@ -234,20 +234,20 @@ class Collector:
             await self._follow_owners(kind, key, meta)
 
     async def _orphan(self, kind: Kind, meta: Object) -> None:
-        """Let every dependent go its own way, then the owner."""
+        """Remove the owner reference from every dependent, then release the owner."""
         for key in list(self._dependents.get(meta["uid"], ())):
             await self._remove_owners(key, {meta["uid"]})
         await self._remove_finalizer(kind, meta, ORPHAN)
 
     async def _wait_for_dependents(self, kind: Kind, meta: Object) -> None:
-        """Send every dependent off; the owner goes when none that blocks it is left."""
+        """Delete every dependent. Release the owner when no dependent blocks it any more."""
         blocked, own_key = False, kind.key(meta.get("namespace", ""), meta["name"])
         for key in self._dependents.get(meta["uid"], ()):
             entry = self._store.get(key)
             if entry is None or key == own_key:
                 continue
             dependent = _decode(entry.value)["metadata"]
-            # A uid alone makes no dependent: what is in another namespace holds up nobody here.
+            # A uid alone makes no dependent: an object in another namespace does not block the owner.
             blocked |= any(
                 ref["uid"] == meta["uid"]
                 and ref.get("blockOwnerDeletion") is True
@@ -255,13 +255,13 @@ class Collector:
                 for ref in dependent["ownerReferences"]
             )
             if "deletionTimestamp" not in dependent:
-                self._look_at(key)
+                self._enqueue(key)
         if not blocked:
             await self._remove_finalizer(kind, meta, FOREGROUND)
 
     async def _follow_owners(self, kind: Kind, key: str, meta: Object) -> None:
         owners = self._owners(meta.get("namespace", ""), meta["ownerReferences"])
-        if owners.solid:
+        if owners.present:
             lost = {ref["uid"] for ref in (*owners.gone, *owners.waiting)}
             if lost:
                 await self._remove_owners(key, lost)
@@ -276,7 +276,7 @@ class Collector:
             if key is None:
                 # Of a kind that is not served here, or out of reach of a cluster-wide object: nobody can tell that it
                 # is gone.
-                owners.solid.append(ref)
+                owners.present.append(ref)
                 continue
             entry = self._store.get(key)
             owner = _meta(entry.value).metadata if entry else _Meta()
@@ -285,7 +285,7 @@ class Collector:
             elif owner.deletion_timestamp is not None and FOREGROUND in owner.finalizers:
                 owners.waiting.append(ref)
             else:
-                owners.solid.append(ref)
+                owners.present.append(ref)
         return owners
 
     def _policy(self, meta: Object, owners: Owners) -> Propagation:
@@ -337,9 +337,9 @@ class Collector:
         await self._registry.patch(kind, meta.get("namespace", ""), meta["name"], patch, AS_COLLECTOR)
 
     async def _empty(self, namespace: str) -> None:
-        """Delete what a namespace holds; let the namespace go when nothing is left.
+        """Delete the content of a namespace; release the namespace when it is empty.
 
-        Looked at again whenever something in it is gone.
+        Called again whenever an object in it has been deleted.
         """
         failures: list[str] = []
         for kind in KINDS.values():
@@ -347,39 +347,39 @@ class Collector:
                 continue
             entries = self._store.list(f"{kind.bucket}/{namespace}/").entries
             doomed = [e.key for e in entries if b'"deletionTimestamp"' not in e.value or not self._is_deleting(e.key)]
-            for start in range(0, len(doomed), LOOKS_AT_ONCE):
-                part = doomed[start : start + LOOKS_AT_ONCE]
+            for start in range(0, len(doomed), EXAMINED_AT_ONCE):
+                part = doomed[start : start + EXAMINED_AT_ONCE]
                 outcomes = (self._delete_quietly(kind, namespace, key.rpartition("/")[2]) for key in part)
                 failures += filter(None, await asyncio.gather(*outcomes))
         left = self._left(namespace, failures)
         if left.kinds:
             # What has finalizers queues the namespace again when it goes; what could not be deleted does not.
-            await self._tell_what_is_left(namespace, left)
+            await self._update_conditions(namespace, left)
             if failures:
-                self._look_again(Namespace.api.key("", namespace))
+                self._retry(Namespace.api.key("", namespace))
             return
         await self._registry.batch([lambda: self._registry.decide.finalized(namespace)])
 
-    def _left(self, namespace: str, failures: list[str]) -> Left:
+    def _left(self, namespace: str, failures: list[str]) -> Remaining:
         kinds: Counter[Kind] = Counter()
         finalizers: Counter[str] = Counter()
         for kind in KINDS.values():
             for entry in self._store.list(f"{kind.bucket}/{namespace}/").entries if kind.namespaced else ():
                 kinds[kind] += 1
                 finalizers.update(_meta(entry.value).metadata.finalizers)
-        return Left(kinds, finalizers, failures)
+        return Remaining(kinds, finalizers, failures)
 
-    async def _tell_what_is_left(self, namespace: str, left: Left) -> None:
-        """Keep the conditions of a namespace current, and not more often than a person can read them."""
+    async def _update_conditions(self, namespace: str, left: Remaining) -> None:
+        """Update the conditions of a namespace, at most once in `CONDITIONS_SECONDS`."""
         key = Namespace.api.key("", namespace)
         loop = asyncio.get_running_loop()
-        if loop.time() - self._told.get(namespace, -TELL_SECONDS) < TELL_SECONDS:
-            self._look_again(key)
+        if loop.time() - self._conditions_written.get(namespace, -CONDITIONS_SECONDS) < CONDITIONS_SECONDS:
+            self._retry(key)
             return
         entry = self._store.head(key)
         if entry is None:
             return
-        self._told[namespace] = loop.time()
+        self._conditions_written[namespace] = loop.time()
         obj = _decode(entry.value)
         status = obj.get("status") or {}
         was = status.get("conditions", [])
@@ -389,7 +389,7 @@ class Collector:
             await self._registry.patch(Namespace.api, "", namespace, patch, AS_COLLECTOR, subresource="status")
 
     async def _delete_quietly(self, kind: Kind, namespace: str, name: str) -> str:
-        """Returns why it could not be deleted; empty if it could, or is gone."""
+        """Delete an object. Return the error if it failed; empty if the object is deleted or being deleted."""
         try:
             await self._registry.delete(kind, namespace, name, DeleteOptions(propagation="Background"))
         except ApiError as error:

@@ -1,13 +1,13 @@
-"""What differs between two objects, as sets of field paths.
+"""The differences between two objects, as sets of field paths.
 
-This runs on every update, so it goes only where two values differ, and walks values as they are (see `presence`).
+This runs on every update, so it descends only where two values differ, and walks invalid values too (see `presence`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from rota.api.structure import ANY, Node
+from rota.api.structure import ANY, Structure
 from rota.registry.elements import keyer
 from rota.registry.presence import LEAF, SELF, Fields, added
 
@@ -15,7 +15,7 @@ _ABSENT: Any = object()
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values that are equal to Python are so as JSON: 1 is not true there."""
+    """Report whether two values that Python compares as equal are equal as JSON, where 1 is not true."""
     if a.__class__ is dict:
         return all(same(value, b[name]) for name, value in a.items())
     if a.__class__ is list:
@@ -23,10 +23,10 @@ def same(a: Any, b: Any) -> bool:
     return (a.__class__ is bool) is (b.__class__ is bool)
 
 
-def compare(old: Any, new: Any, node: Node) -> tuple[Fields, Fields]:
-    """What differs between two objects: the paths added or modified in `new`, and the paths of `old` no longer there.
+def compare(old: Any, new: Any, node: Structure) -> tuple[Fields, Fields]:
+    """Return the paths added or modified in `new`, and the paths of `old` that are gone.
 
-    The order of items in sets and list maps is nobody's, so it is no difference; nor is 1 and 1.0 (or, as in all of
+    The order of items in sets and list maps has no owner, so it is no difference; nor are 1 and 1.0 (or, as in all of
     Python, 1 and True).
     """
     changed: Fields = {}
@@ -36,7 +36,7 @@ def compare(old: Any, new: Any, node: Node) -> tuple[Fields, Fields]:
     return changed, removed
 
 
-def _compare_fields(old: Any, new: Any, node: Node, changed: Fields, removed: Fields) -> None:
+def _compare_fields(old: Any, new: Any, node: Structure, changed: Fields, removed: Fields) -> None:
     named = node.fields
     item_node = node.item or ANY
     shared = 0
@@ -54,8 +54,8 @@ def _compare_fields(old: Any, new: Any, node: Node, changed: Fields, removed: Fi
                 removed["f:" + name] = added(old[name], named.get(name, item_node))
 
 
-def _compare(old: Any, new: Any, node: Node, element: str, changed: Fields, removed: Fields) -> None:
-    """Compares two values that differ, at one path; what it finds goes to `changed` and `removed` under `element`."""
+def _compare(old: Any, new: Any, node: Structure, element: str, changed: Fields, removed: Fields) -> None:
+    """Compare two different values at one path. Differences are added to `changed` and `removed` under `element`."""
     kind = node.kind
     if kind == "scalar" or node.atomic:
         changed[element] = LEAF
@@ -83,11 +83,11 @@ def _compare(old: Any, new: Any, node: Node, element: str, changed: Fields, remo
 
 
 def _lists(old: Any, new: Any) -> bool:
-    """Whether these compare item by item: lists, of which one may be null, and one not empty."""
+    """Report whether two values compare item by item: lists, of which one may be null, and not both empty."""
     return (old is None or old.__class__ is list) and (new is None or new.__class__ is list) and bool(old or new)
 
 
-def _compare_items(old: list[Any], new: list[Any], node: Node, changed: Fields, removed: Fields) -> None:
+def _compare_items(old: list[Any], new: list[Any], node: Structure, changed: Fields, removed: Fields) -> None:
     item_node = node.item or ANY
     element_of = keyer(node)
     before = {element_of(item): item for item in old}
@@ -107,8 +107,8 @@ def _compare_items(old: list[Any], new: list[Any], node: Node, changed: Fields, 
             removed[element] = added(item, item_node)
 
 
-def _compare_duplicates(old: list[Any], new: list[Any], node: Node, changed: Fields, removed: Fields) -> None:
-    """Like `_compare_items`, for lists where some items share an element: those count as one indivisible value."""
+def _compare_duplicates(old: list[Any], new: list[Any], node: Structure, changed: Fields, removed: Fields) -> None:
+    """Compare lists in which some items share an element. Such items count as one indivisible value."""
     item_node = node.item or ANY
     before = _grouped(old, node)
     after = _grouped(new, node)
@@ -127,7 +127,7 @@ def _compare_duplicates(old: list[Any], new: list[Any], node: Node, changed: Fie
                 removed[element] = LEAF if len(was) > 1 else added(was[0], item_node)
 
 
-def _grouped(items: list[Any], node: Node) -> dict[str, list[Any]]:
+def _grouped(items: list[Any], node: Structure) -> dict[str, list[Any]]:
     element_of = keyer(node)
     out: dict[str, list[Any]] = {}
     for item in items:

@@ -1,4 +1,4 @@
-"""What the kinds of Kubernetes' own groups do beside their schemas."""
+"""The defaults and checks of the kinds of Kubernetes' own groups that their schemas do not have."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Object = dict[str, Any]
 NAMESPACE_FINALIZER = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
 DATA_BYTES_MAX = 1_048_576
-"""Bytes of a Secret or ConfigMap at most."""
+"""Bound on the bytes of a Secret or ConfigMap."""
 DATA_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 DATA_KEY_LENGTH_MAX = 253
 MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[-+]\d\d:\d\d)", re.ASCII)
-"""A time as some core kinds must have it: with all six digits of its microseconds."""
+"""A time with all six digits of its microseconds, which some core kinds require."""
 INT32_MAX = 2**31 - 1
 UNCONDITIONAL = frozenset(("Namespace", "Secret", "ConfigMap", "Event", "Role"))
-"""Kinds that may be updated without saying which version is meant."""
+"""Kinds that can be updated without a resourceVersion."""
 BASIC_AUTH = "kubernetes.io/basic-auth"
 TYPE_KEYS = {
     BASIC_AUTH: ("username", "password"),
@@ -35,35 +35,35 @@ TYPE_KEYS = {
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
 }
-"""What a Secret of each type must have; one of basic-auth either."""
+"""Keys that a Secret of each type must have; one of them for basic-auth."""
 CREATED_BY_UPDATE = frozenset(("Lease", "Event"))
-"""Kinds of which an update makes what is not there."""
+"""Kinds of which an update creates an object that does not exist."""
 
 
 BLANK: dict[str, Object] = {
     "Lease": {"metadata": {}, "spec": {}},
     "Event": {"metadata": {}, "involvedObject": {}, "source": {}, "reportingComponent": "", "reportingInstance": ""},
 }
-"""What every object of a kind has, so that no writer owns it."""
+"""Fields that every object of a kind has, and that no writer owns."""
 
 
 def sent(kind: Kind, obj: Object) -> Object:
-    """The part of a new object that its writer owns: not what the server gave it."""
+    """Return the part of a new object that its writer owns, without the fields that the server sets."""
     return {k: v for k, v in obj.items() if kind.name != "Namespace" or k not in ("spec", "status")}
 
 
 def prepare_new(kind: Kind, obj: Object) -> None:
-    """What a new object of a core kind gets."""
+    """Set the fields that the server gives a new object of a core kind."""
     if kind.name == "Namespace":
         obj["spec"] = {"finalizers": [NAMESPACE_FINALIZER]}
         obj["status"] = {"phase": "Active"}
         _label_name(obj)
     else:
-        _settle(kind, obj)
+        _normalize(kind, obj)
 
 
 def prepare_change(kind: Kind, old: Object, new: Object, subresource: str) -> None:
-    """What a changed object of a core kind keeps. The spec of a namespace is changed by `/finalize` alone."""
+    """Restore the fields that a change of a core kind must not touch. Only `/finalize` changes a namespace's spec."""
     if kind.name == "Namespace":
         for part in ("status",) if subresource == "finalize" else ("spec", "status"):
             new.pop(part, None)
@@ -71,11 +71,11 @@ def prepare_change(kind: Kind, old: Object, new: Object, subresource: str) -> No
                 new[part] = old[part]
         _label_name(new)
     else:
-        _settle(kind, new)
+        _normalize(kind, new)
 
 
-def _settle(kind: Kind, obj: Object) -> None:
-    """Give an object the form in which Kubernetes, which decodes it into a Go type, has it."""
+def _normalize(kind: Kind, obj: Object) -> None:
+    """Normalize an object as Kubernetes does by decoding it into a Go type."""
     for part in ("data", "binaryData", "stringData") if kind.name in ("Secret", "ConfigMap") else ():
         values = obj.get(part)
         if values == {}:
@@ -91,7 +91,7 @@ def _settle(kind: Kind, obj: Object) -> None:
 
 
 def _drop_line_ends(obj: Object, part: str) -> None:
-    """base64 that was wrapped to lines, as tools and YAML blocks have it, means the same without them."""
+    """Remove line ends from base64, which tools and YAML blocks wrap."""
     values = obj.get(part)
     if isinstance(values, dict):
         for key, value in values.items():
@@ -116,8 +116,11 @@ def _move_string_data(obj: Object) -> None:
 
 
 def check(kind: Kind, obj: Object, old: Object | None, found: list[Problem], version: Kind | None = None) -> None:
-    """Problems that the schema of a core kind does not tell. `version`: in which it was sent, if not its own."""
-    # Kubernetes does not look at the finalizers of a Lease that is changed.
+    """Append problems that the schema of a core kind does not find.
+
+    `version`: the one it was sent in, if not its own.
+    """
+    # Kubernetes does not check the finalizers of a changed Lease.
     looks = old is None or (kind.name != "Lease" and _finalizers(obj) != _finalizers(old))
     if not kind.custom and looks:
         why = "name is neither a standard finalizer name nor is it fully qualified"
@@ -188,7 +191,7 @@ def _check_rules(obj: Object, found: list[Problem]) -> None:
 def _check_go_types(
     value: Any, path: str, times: tuple[str, ...], numbers: tuple[str, ...], found: list[Problem]
 ) -> None:
-    """Problems of values that Kubernetes decodes more narrowly: to the microsecond, and into 32 bits."""
+    """Append problems of values that Kubernetes decodes into narrower types: microseconds, and 32 bits."""
     if not isinstance(value, dict):
         return
     found.extend(
@@ -229,7 +232,7 @@ def _check_data(kind: Kind, obj: Object, found: list[Problem]) -> None:
 
 
 def _check_type(obj: Object, found: list[Problem]) -> None:
-    """A Secret of a type that Kubernetes knows has the keys that are looked for."""
+    """Append a problem for each key that a Secret of a known type lacks."""
     data, type_ = obj.get("data"), obj.get("type", "")
     have = data.keys() if isinstance(data, dict) else ()
     needed = TYPE_KEYS.get(type_, ()) if isinstance(type_, str) else ()

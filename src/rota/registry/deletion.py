@@ -1,4 +1,4 @@
-"""What a request to delete an object means for it: gone at once, or marked until its finalizers are gone. Pure."""
+"""Deletion of an object: at once, or marked until its finalizers are removed. Pure."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ POLICY_FINALIZER: dict[Propagation, str] = {"Orphan": ORPHAN, "Foreground": FORE
 
 
 def check_preconditions(kind: Kind, obj: Object, options: DeleteOptions) -> None:
-    """Refuse if the object is not the one that was meant."""
+    """Raise a Conflict unless the object has the expected uid and resourceVersion."""
     meta = obj["metadata"]
     for what, wanted, actual, since in (
         ("UID", options.uid, meta["uid"], "deleted and then recreated"),
         ("ResourceVersion", options.resource_version, meta["resourceVersion"], "modified"),
     ):
         if wanted is not None and wanted != actual:
-            raise errors.not_the_one(kind, meta["name"], what, wanted, actual, since)
+            raise errors.precondition_failed(kind, meta["name"], what, wanted, actual, since)
 
 
 def marked(kind: Kind, old: Object, propagation: Propagation, now: str) -> Object | None:
-    """The object marked for deletion, or None when nothing holds it and it can go at once.
+    """Return the object marked for deletion; None if it has no finalizers and is deleted at once.
 
-    Returns `old` itself when it is marked already and nothing changes.
+    Returns `old` itself if it is marked already and nothing changes.
     """
     meta = old["metadata"]
     finalizers = _finalizers(meta.get("finalizers", []), propagation)
@@ -52,18 +52,18 @@ def marked(kind: Kind, old: Object, propagation: Propagation, now: str) -> Objec
 
 
 def held(kind: Kind, obj: Object) -> bool:
-    """Whether something other than metadata's finalizers keeps the object: a namespace is emptied first."""
+    """Report whether something besides metadata.finalizers delays the deletion: a namespace is emptied first."""
     return kind.name == "Namespace" and bool((obj.get("spec") or {}).get("finalizers"))
 
 
 def released(kind: Kind, obj: Object) -> bool:
-    """Whether an object that is marked for deletion has nothing left to wait for."""
+    """Report whether an object is marked for deletion and nothing delays it any more."""
     meta = obj["metadata"]
     return "deletionTimestamp" in meta and not meta.get("finalizers") and not held(kind, obj)
 
 
 def _finalizers(current: list[str], propagation: Propagation) -> list[str]:
-    """The finalizers that a deletion with this policy leaves. Without a policy, those that are there decide."""
+    """Return the finalizers after a deletion with a policy. Without one they stay as they are."""
     if not propagation:
         return current
     kept = [f for f in current if f not in (ORPHAN, FOREGROUND)]

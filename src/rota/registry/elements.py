@@ -16,21 +16,20 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from rota.api.structure import Node
+from rota.api.structure import Structure
 
 JSON_CACHE_MAX = 4096
-"""How many scalars' JSON texts are kept: names of list items recur on every write."""
+"""Bound on the cached JSON texts of scalars: names of list items recur on every write."""
 ELEMENTS_MAX = 4096
-"""How many elements are kept of one list's node, and how many of all as messages print them."""
+"""Bound on the cached elements of one list, and on the cached printed elements of all lists."""
 NODES_MAX = 4096
-"""How many nodes' compiled forms are kept. Kinds have some hundred nodes; more come only with types made at run
-time."""
+"""Bound on the structures whose compiled form is cached. Kinds have some hundreds."""
 
 _SCRIPT_SAFE = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 
 
 def json_text(value: Any) -> str:
-    """The value as Kubernetes writes JSON into strings: compact, keys sorted, fit to stand in a script element."""
+    """Return a value as Kubernetes encodes JSON into strings: compact, keys sorted, safe for HTML."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return text.translate(_SCRIPT_SAFE)
 
@@ -48,8 +47,8 @@ def _json(value: Any) -> str:
 
 
 @lru_cache(maxsize=NODES_MAX)
-def keyer(node: Node) -> Callable[[Any], str]:
-    """The function that tells the element of an item in a list of this node: a set or a list map.
+def keyer(node: Structure) -> Callable[[Any], str]:
+    """Return the function from items to elements for a list of this structure: a set or a list map.
 
     A key field that the item omits counts with its default; without a default it is left out of the element, so that
     items with and without it are told apart.
@@ -74,7 +73,7 @@ def keyer(node: Node) -> Callable[[Any], str]:
 
 
 def _single_keyer(key: str, by_keys: Callable[[Any], str]) -> Callable[[Any], str]:
-    """`by_keys` for a list with one key, which is mostly a name: elements of names are kept."""
+    """Return `by_keys` for a list with one key, with a cache: the key is mostly a name."""
     known: dict[str, str] = {}
 
     def by_key(item: Any) -> str:
@@ -99,18 +98,18 @@ def _key_element(fields: dict[str, Any]) -> str:
     return "k:{" + ",".join([f"{_json(key)}:{_json(fields[key])}" for key in sorted(fields)]) + "}"
 
 
-def of_item(item: Any, node: Node) -> str:
-    """The element of one item. See `keyer`."""
+def of_item(item: Any, node: Structure) -> str:
+    """Return the element of one item. See `keyer`."""
     return keyer(node)(item)
 
 
-def of_items(items: Sequence[Any], node: Node) -> list[str]:
-    """The element of every item, in order."""
+def of_items(items: Sequence[Any], node: Structure) -> list[str]:
+    """Return the elements of items, in order."""
     return [*map(keyer(node), items)]
 
 
 def canonical(element: str) -> str | None:
-    """The one spelling of an element that a client sent; None if it is of a type nobody knows yet.
+    """Return the canonical spelling of an element from a client; None if its type is unknown.
 
     Raises ValueError if it is malformed.
     """
@@ -134,7 +133,7 @@ def canonical(element: str) -> str | None:
 
 @lru_cache(maxsize=ELEMENTS_MAX)
 def human(element: str) -> str:
-    """The element as messages print it: `.name`, `[name="a",port=80]`, `[="a"]`, `[0]`."""
+    """Return an element as messages print it: `.name`, `[name="a",port=80]`, `[="a"]`, `[0]`."""
     kind, text = element[0], element[2:]
     match kind:
         case "f":
@@ -151,7 +150,7 @@ def _quoted(value: Any) -> str:
 
 
 def order(element: str) -> tuple[Any, ...]:
-    """Sort key: fields by name, then items by keys, then items by value."""
+    """Return a sort key: fields by name, then items by keys, then items by value."""
     kind, text = element[0], element[2:]
     match kind:
         case "f":

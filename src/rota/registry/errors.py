@@ -1,4 +1,4 @@
-"""Errors as the API answers them: `Status` objects with a code, a reason and causes per field, in Kubernetes' words."""
+"""The errors of the API: `Status` objects with a code, a reason and causes by field, as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rota.api import Kind, problems
 from rota.api.problems import Problem
 
 CAUSES_MAX = 1000
-"""Causes in one answer at most: a hopeless object does not make a hopeless answer."""
+"""Bound on the causes in one answer."""
 
 
 class ApiError(Exception):
-    """What the API answers when it does not do what was asked."""
+    """A refusal of the API."""
 
     def __init__(
         self,
@@ -31,10 +31,10 @@ class ApiError(Exception):
         self.message = message
         self.details = details
         self.warnings = tuple(warnings)
-        """What is to be said beside the refusal."""
+        """Warnings to send with the refusal."""
 
     def status(self) -> dict[str, Any]:
-        """The `Status` object."""
+        """Return the `Status` object."""
         out: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -50,13 +50,13 @@ class ApiError(Exception):
 
     @property
     def causes(self) -> list[dict[str, str]]:
-        """The causes per field."""
+        """Return the causes by field."""
         causes: list[dict[str, str]] = (self.details or {}).get("causes", [])
         return causes
 
 
 class Malformed(ApiError):  # noqa: N818 - says what the object is
-    """What was sent does not have the form of its kind at all."""
+    """The request body cannot be decoded as an object of its kind."""
 
     def __init__(self, kind: Kind, why: str) -> None:
         message = f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: {why}'
@@ -64,7 +64,7 @@ class Malformed(ApiError):  # noqa: N818 - says what the object is
         self.why = why
 
     def made_by_patch(self, name: str) -> ApiError:
-        """The same, where a patch has made it so."""
+        """Return the error for an object that a patch has made malformed."""
         problem = problems.invalid("patch", name, self.why)
         cause = {"reason": problem.reason, "message": problem.message, "field": problem.field}
         return ApiError(422, "Invalid", f' "" is invalid: {problem}', details={"causes": [cause]})
@@ -114,8 +114,8 @@ def conflict(kind: Kind, name: str, why: str = MODIFIED) -> ApiError:
     return ApiError(409, "Conflict", message, details=_details(kind, name))
 
 
-def not_the_one(kind: Kind, name: str, what: str, wanted: str, actual: str, since: str) -> ApiError:
-    """The precondition of a deletion does not hold. Here Kubernetes names the kind, not the resource."""
+def precondition_failed(kind: Kind, name: str, what: str, wanted: str, actual: str, since: str) -> ApiError:
+    """Return the Conflict of a deletion whose precondition fails. Its message names the kind, not the resource."""
     kind_name = f"{kind.name}.{kind.group}" if kind.group else kind.name
     message = (
         f'Operation cannot be fulfilled on {kind_name} "{name}": the {what} in the precondition ({wanted}) does not '
@@ -147,7 +147,7 @@ def invalid(kind: Kind, name: str, found: Sequence[Problem], warnings: Sequence[
 
 
 def wrong_kind(kind: Kind, name: str, got: Any) -> ApiError:
-    """An object of another kind than the one that the request is for."""
+    """Return the error of an object whose kind is not that of the request."""
     if not kind.custom:
         return bad_request(f'{got} in version "{kind.version}" cannot be handled as a {kind.name}')
     problem = problems.invalid("kind", got, f"must be {kind.name}")
@@ -155,7 +155,7 @@ def wrong_kind(kind: Kind, name: str, got: Any) -> ApiError:
 
 
 def wrong_version(kind: Kind, name: str, got: Any) -> ApiError:
-    """A custom resource that a patch would put into another version. It names the group that it was put into."""
+    """Return the error of a patch that changes the apiVersion of a custom resource. It names the new group."""
     problem = problems.invalid("apiVersion", got, f"must be {kind.api_version}")
     return invalid(dataclasses.replace(kind, group=str(got).rpartition("/")[0]), name, [problem])
 
@@ -169,13 +169,13 @@ def name_missing(name: str) -> ApiError:
 
 
 def version_required(kind: Kind, name: str) -> ApiError:
-    """An update that does not say which version it replaces. It names the resource where others name the kind."""
+    """Return the error of an update without resourceVersion. It names the resource where others name the kind."""
     problem = problems.invalid("metadata.resourceVersion", 0, "must be specified for an update")
     return invalid(dataclasses.replace(kind, name=kind.plural), name, [problem])
 
 
 def invalid_options(kind_name: str, found: Sequence[Problem]) -> ApiError:
-    """Options of a request that are not possible, or exclude each other."""
+    """Return the error of invalid options, or of options that exclude each other."""
     causes = [{"reason": problem.reason, "message": problem.message, "field": problem.field} for problem in found]
     details = {"group": "meta.k8s.io", "kind": kind_name, "causes": causes}
     text = str(found[0]) if len(found) == 1 else "[" + ", ".join(map(str, found)) + "]"
@@ -213,7 +213,7 @@ def too_busy(message: str) -> ApiError:
 
 
 def not_served() -> ApiError:
-    """The kind, or the path, is unknown."""
+    """Return the error of an unknown kind or path."""
     return ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
@@ -230,10 +230,10 @@ NO_SPACE_RETRY_SECONDS = 10
 
 
 def disk_full(message: str) -> ApiError:
-    """The store can keep nothing at present. A client may try again by itself."""
+    """Return the error of a write while the disk is full. Clients may retry."""
     return ApiError(503, "ServiceUnavailable", message, details={"retryAfterSeconds": DISK_RETRY_SECONDS})
 
 
 def no_space(message: str) -> ApiError:
-    """What is left of the disk is kept for the server's own writes."""
+    """Return the error of a write that would use the disk space reserved for the server."""
     return ApiError(507, "NoSpace", message, details={"retryAfterSeconds": NO_SPACE_RETRY_SECONDS})

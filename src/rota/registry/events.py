@@ -1,4 +1,4 @@
-"""What Kubernetes asks of Events, by the version through which they are written. Pure."""
+"""Kubernetes' checks of Events, by the API version that they are written through. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Object = dict[str, Any]
 
 DEFAULT_NAMESPACE = "default"
 CLUSTER_NAMESPACES = (DEFAULT_NAMESPACE, "kube-system")
-"""Where Events about objects of no namespace may be."""
+"""Namespaces of Events about cluster-scoped objects."""
 WORD_LENGTH_MAX = 128
 NOTE_LENGTH_MAX = 1024
 TYPES = ("Normal", "Warning")
 UNSET_WHEN_NEW = ("firstTimestamp", "lastTimestamp", "count", "source")
-"""What only the core version has for old recorders."""
+"""Fields of the core version for old recorders."""
 RESERVED = re.compile(r"\s*rota(\W|_|$)", re.IGNORECASE)
-"""Reporters that are part of the server."""
+"""Names of reporters that only the server may use."""
 FIXED = (
     "involvedObject",
     "reason",
@@ -39,11 +39,11 @@ FIXED = (
     "reportingComponent",
     "reportingInstance",
 )
-"""What never changes of an Event that is written through `events.k8s.io`: all but its series."""
+"""Immutable fields of an Event that is written through `events.k8s.io`: all but its series."""
 
 
 def check_reporter(kind: Kind, new: Object, old: Object | None) -> None:
-    """Raise Forbidden for somebody who speaks in the name of the server, or changes what it said."""
+    """Raise Forbidden for an Event that names the server as its reporter, before or after the change."""
     for event in (new, old):
         source = event.get("source") if event is not None else None
         said = (event or {}).get("reportingComponent"), source.get("component") if isinstance(source, dict) else None
@@ -54,7 +54,7 @@ def check_reporter(kind: Kind, new: Object, old: Object | None) -> None:
 
 
 def check(event: Object, old: Object | None, found: list[Problem], version: Kind | None) -> None:
-    """Problems of an Event, whose fields have their core names. `version`: through which it was sent, if not core."""
+    """Append the problems of an Event in its core form. `version`: the one it was sent through, if not core."""
     is_newer = version is not None and version.stored is not None
     found.extend(_for_every_version(event, "reportingController" if is_newer else "reportingComponent"))
     if is_newer:

@@ -1,4 +1,4 @@
-"""Sets of field paths, held in the JSON form that managedFields show.
+"""Sets of field paths, in the JSON form of managedFields.
 
 A set is a tree of nested dicts. A key is one step of a path (see `elements`); below it are the steps that go on from
 there:
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rota.api.structure import Node
+from rota.api.structure import Structure
 from rota.registry import elements
 from rota.registry.comparison import compare as compare
 from rota.registry.presence import LEAF, SELF, UNTRACKED_METADATA, UNTRACKED_ROOT, present
@@ -30,11 +30,11 @@ FieldSet = dict[str, Any]
 UNTRACKED: FieldSet = {f"f:{name}": LEAF for name in UNTRACKED_ROOT} | {
     "f:metadata": {SELF: LEAF} | {f"f:{name}": LEAF for name in UNTRACKED_METADATA}
 }
-"""The paths that nobody owns."""
+"""Paths that have no owner."""
 
 
-def of(value: Any, node: Node) -> FieldSet:
-    """Every path that `value` specifies: what its author claims by applying it.
+def of(value: Any, node: Structure) -> FieldSet:
+    """Return every path that `value` specifies, which its author claims by applying it.
 
     Leaves are scalars, atomic values, nulls and empty maps. Items of lists and maps are members themselves; a struct's
     named fields are members by what is in them only.
@@ -43,12 +43,12 @@ def of(value: Any, node: Node) -> FieldSet:
 
 
 def is_empty(fields: FieldSet) -> bool:
-    """Whether the set (not one of its sub-dicts) has no member."""
+    """Report whether a set is empty. Not for its sub-dicts."""
     return not fields
 
 
 def union(a: FieldSet, b: FieldSet) -> FieldSet:
-    """The paths in `a` or in `b`."""
+    """Return the paths in `a` or in `b`."""
     if not a:
         return b
     if not b or a is b:
@@ -69,9 +69,9 @@ def _union(a: FieldSet, b: FieldSet) -> FieldSet:
 
 
 def difference(a: FieldSet, b: FieldSet) -> FieldSet:
-    """The paths in `a` that are not in `b`. A path in `b` takes away that path only, not what is below it in `a`.
+    """Return the paths in `a` that are not in `b`. A path in `b` removes that path only, not those below it in `a`.
 
-    Returns `a` itself if `b` takes nothing from it.
+    Returns `a` itself if nothing is removed.
     """
     if not a or not b:
         return a
@@ -109,7 +109,7 @@ _ONLY_SELF: FieldSet = {SELF: LEAF}
 
 
 def intersection(a: FieldSet, b: FieldSet) -> FieldSet:
-    """The paths in both `a` and `b`."""
+    """Return the paths in both `a` and `b`."""
     if not a or not b:
         return {}
     return _intersection(a, b) or {}
@@ -132,7 +132,7 @@ def _intersection(a: FieldSet, b: FieldSet) -> FieldSet | None:
 
 
 def contains(fields: FieldSet, steps: tuple[str, ...]) -> bool:
-    """Whether the path made of these elements is in the set."""
+    """Report whether the path of these elements is in the set."""
     for element in steps:
         below = fields.get(element)
         if below is None:
@@ -142,12 +142,12 @@ def contains(fields: FieldSet, steps: tuple[str, ...]) -> bool:
 
 
 def strip(fields: FieldSet) -> FieldSet:
-    """The set without the paths that managedFields never hold."""
+    """Return the set without the paths that managedFields never have."""
     return difference(fields, UNTRACKED)
 
 
 def members(fields: FieldSet) -> Iterator[tuple[str, ...]]:
-    """The paths in the set as tuples of elements: those of one level in order, then what is below each."""
+    """Yield the paths of the set as tuples of elements: those of one level in order, then those below each."""
     return _members(fields, ())
 
 
@@ -161,17 +161,17 @@ def _members(fields: FieldSet, prefix: tuple[str, ...]) -> Iterator[tuple[str, .
 
 
 def paths(fields: FieldSet) -> list[str]:
-    """The paths in the set as messages print them: `.spec.containers[name="a"].image`."""
+    """Return the paths of the set as messages print them: `.spec.containers[name="a"].image`."""
     return [human(steps) for steps in members(fields)]
 
 
 def human(steps: tuple[str, ...]) -> str:
-    """One path as messages print it."""
+    """Return one path as messages print it."""
     return "".join(elements.human(element) for element in steps)
 
 
 def canonical(fields: Any) -> FieldSet:
-    """The normal form of a set that a client sent. Raises ValueError if it is none.
+    """Return the normal form of a set from a client. Raises ValueError if it is not a set.
 
     Elements of unknown types are dropped, as a later version may know them and this one cannot keep them right.
     """

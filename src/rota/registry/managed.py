@@ -1,4 +1,4 @@
-"""Who owns which fields: the list in `metadata.managedFields`, and what a write that is not an apply makes of it.
+"""Owners of fields: the list `metadata.managedFields`, and its change by a write that is not an apply.
 
 An entry names a manager, how it wrote (Apply or Update), with which apiVersion and through which subresource, and holds
 the set of field paths that it owns. Lists and entries are never changed in place; new lists share the entries (and
@@ -11,24 +11,24 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from rota.api.structure import Node
+from rota.api.structure import Structure
 from rota.registry import fieldset
 from rota.registry.fieldset import FieldSet
 
 Entry = dict[str, Any]
 
 UPDATE_MANAGERS_MAX = 10
-"""Entries of operation Update kept apart; older ones are folded together so that an object's entries stay few."""
+"""Bound on the separate Update entries. Older ones are merged, so that an object has few entries."""
 ANCIENT = "ancient-changes"
-"""The manager under which folded entries go on."""
+"""The manager of merged entries."""
 BEFORE_FIRST_APPLY = "before-first-apply"
-"""The manager that owns all there is of an untracked object when tracking begins with its first apply."""
+"""The manager that owns the fields of an untracked object when its first apply begins the tracking."""
 
 _TEXTS = ("manager", "apiVersion", "subresource", "time")
 
 
 def entry(manager: str, operation: str, api_version: str, subresource: str, now: str | None, fields: FieldSet) -> Entry:
-    """One entry of managedFields. `now` is None for one that came to be without a change of the object."""
+    """Return an entry of managedFields. `now` is None if the write did not change the object."""
     out: Entry = {"manager": manager or "unknown", "operation": operation, "apiVersion": api_version}
     if now is not None:
         out["time"] = now
@@ -40,14 +40,17 @@ def entry(manager: str, operation: str, api_version: str, subresource: str, now:
 
 
 def identity(of: Entry) -> tuple[str, str, str, str]:
-    """What makes two entries one: for an applier the apiVersion does not matter, so that it may move to a newer one."""
+    """Return the identity of an entry.
+
+    For an Apply it has no apiVersion, so that the manager can move to a newer one.
+    """
     operation: str = of["operation"]
     version: str = of["apiVersion"] if operation == "Update" else ""
     return (of["manager"], operation, version, of.get("subresource", ""))
 
 
 def order(managed: list[Entry]) -> list[Entry]:
-    """Appliers before updaters, each from the oldest to the newest."""
+    """Sort entries: Apply before Update, each from the oldest to the newest."""
     if len(managed) < 2:
         return managed
     return sorted(managed, key=_order)
@@ -58,7 +61,7 @@ def _order(of: Entry) -> tuple[str, str, str, str, str]:
 
 
 def without(of: Entry, changed: FieldSet, removed: FieldSet) -> Entry | None:
-    """The entry without what another changed or removed; None if it owns nothing any more."""
+    """Return an entry without fields that another manager changed or removed; None if it owns nothing any more."""
     owned = of["fieldsV1"]
     left = fieldset.difference(fieldset.difference(owned, changed), removed)
     if left is owned:
@@ -70,7 +73,7 @@ def after_update(
     managed: list[Entry],
     old: dict[str, Any] | None,
     new: dict[str, Any],
-    node: Node,
+    node: Structure,
     *,
     manager: str,
     api_version: str,
@@ -78,7 +81,7 @@ def after_update(
     now: str,
     is_tracked: bool = False,
 ) -> list[Entry]:
-    """managedFields after a create (`old` is None), an update or a patch that is not an apply.
+    """Return managedFields after a create (`old` is None), an update or a patch that is not an apply.
 
     The writer gains what it added or changed; everyone loses what was changed by another or removed. The time of the
     writer's entry moves whenever it added or changed something; a write that only removes moves no time.
@@ -104,7 +107,7 @@ def after_update(
 
 
 def after_difference(managed: list[Entry], changed: FieldSet, removed: FieldSet, mine: Entry) -> list[Entry]:
-    """managedFields after an update that changed and removed these fields. `mine`: an entry of the writer with them."""
+    """Return managedFields after an update that changed and removed fields. `mine` is the writer's entry with them."""
     me = identity(mine)
     out = []
     for each in managed:
@@ -120,7 +123,7 @@ def after_difference(managed: list[Entry], changed: FieldSet, removed: FieldSet,
 
 
 def _capped(managed: list[Entry]) -> list[Entry]:
-    """Folds the oldest Update entries of one apiVersion into one, until no more than UPDATE_MANAGERS_MAX are left."""
+    """Merge the oldest Update entries of one apiVersion into one, until at most UPDATE_MANAGERS_MAX are left."""
     updaters = [each for each in managed if each["operation"] == "Update"]
     excess = len(updaters) - UPDATE_MANAGERS_MAX
     if excess <= 0:
@@ -146,7 +149,7 @@ def _capped(managed: list[Entry]) -> list[Entry]:
 
 
 def identifier(of: Entry) -> str:
-    """A text that orders managers as Kubernetes does."""
+    """Return a text by which managers sort as in Kubernetes."""
     parts = {key: of[key] for key in ("manager", "operation", "apiVersion") if of.get(key)}
     if of.get("subresource"):
         parts["subresource"] = of["subresource"]
@@ -154,13 +157,13 @@ def identifier(of: Entry) -> str:
 
 
 def requested(sent: Any, live: list[Entry], *, subresource: str) -> list[Entry]:
-    """The managedFields from which a write goes on: those that the client sent, or the live ones.
+    """Return the managedFields that a write starts from: those that the client sent, or the live ones.
 
     An empty list, or a list of one empty entry, resets tracking. Valid entries replace the live ones. No list, or one
     that is not valid, leaves the live ones, so that clients which know nothing of managedFields keep them. A
     subresource never takes what was sent.
     """
-    # Most send what is there, which is in normal form already.
+    # Most clients send the live ones, which are in normal form already.
     if subresource or sent is None or (live and sent == live):
         return live
     if sent == [] or (isinstance(sent, list) and len(sent) == 1 and _is_blank(sent[0])):
@@ -176,7 +179,7 @@ def _is_blank(sent: Any) -> bool:
 
 
 def decoded(sent: Any) -> list[Entry]:
-    """The entries that a client sent, in normal form. Raises ValueError if one is not valid."""
+    """Return the entries from a client in normal form. Raises ValueError if one is invalid."""
     if not isinstance(sent, list):
         raise ValueError("managedFields must be a list")
     entries: dict[tuple[str, str, str, str], Entry] = {}
@@ -203,13 +206,8 @@ def decoded(sent: Any) -> list[Entry]:
 
 
 def _seconds(time: str) -> str:
-    """The time in UTC and whole seconds, the one form in which texts sort as times."""
+    """Return a time in UTC and whole seconds: in that form texts sort as times."""
     parsed = datetime.fromisoformat(time)
     if parsed.tzinfo is None:
         raise ValueError(f"time without offset: {time}")
     return parsed.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def differ_in_time_only(a: list[Entry], b: list[Entry]) -> bool:
-    """Whether the lists are equal but for times: then, if the objects are equal too, the write changed nothing."""
-    return len(a) == len(b) and all({**x, "time": None} == {**y, "time": None} for x, y in zip(a, b, strict=True))

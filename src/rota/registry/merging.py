@@ -1,4 +1,4 @@
-"""Merges a partial object into another by structure, and takes items out of an object by a set of field paths.
+"""The merge of a partial object into another by structure, and the removal of a set of field paths from an object.
 
 These are the two halves of an apply. Both return values that share sub-values with their arguments and change none of
 them.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota.api.structure import ANY, Node
+from rota.api.structure import ANY, Structure
 from rota.registry.elements import of_items
 from rota.registry.fieldset import FieldSet
 from rota.registry.presence import LEAF, SELF
@@ -16,8 +16,8 @@ from rota.registry.presence import LEAF, SELF
 _ABSENT: Any = object()
 
 
-def merged(live: Any, config: Any, node: Node) -> Any:
-    """`live` with everything that `config` specifies; nothing is removed.
+def merged(live: Any, config: Any, node: Structure) -> Any:
+    """Return `live` with everything that `config` specifies; nothing is removed.
 
     Leaves (scalars, atomic values, nulls in their place) are taken from `config`. A null or empty map or list in
     `config` leaves what `live` has in that place.
@@ -43,7 +43,7 @@ def merged(live: Any, config: Any, node: Node) -> Any:
 
 
 def _mergeable(live: Any, config: Any, kind: type) -> bool:
-    """Whether both sides are of this type or null, and there is something in one of them."""
+    """Report whether both sides are of a type or null, and one of them is not empty."""
     return (
         (live is None or live.__class__ is kind)
         and (config is None or config.__class__ is kind)
@@ -51,8 +51,11 @@ def _mergeable(live: Any, config: Any, kind: type) -> bool:
     )
 
 
-def _merged_items(live: list[Any], config: list[Any], node: Node) -> list[Any]:
-    """The items of both lists, in the order of `config`; those of `live` alone before the shared item they preceded."""
+def _merged_items(live: list[Any], config: list[Any], node: Structure) -> list[Any]:
+    """Return the items of both lists in the order of `config`.
+
+    Those only in `live` keep their place before shared ones.
+    """
     item_node = node.item or ANY
     live_elements, config_elements = of_items(live, node), of_items(config, node)
     ours: dict[str, Any] = {}
@@ -82,7 +85,7 @@ def _merged_items(live: list[Any], config: list[Any], node: Node) -> list[Any]:
                     at_config += 1
                     continue
                 if element in theirs and shared_next < len(shared) and shared[shared_next] != element:
-                    at_live += 1  # shared, but its turn by the order of config is later (or was before)
+                    at_live += 1  # shared, but the order of config has it elsewhere
                     continue
             if element not in theirs:
                 out.append(live[at_live])
@@ -96,8 +99,8 @@ def _merged_items(live: list[Any], config: list[Any], node: Node) -> list[Any]:
     return out
 
 
-def without_items(value: Any, fields: FieldSet, node: Node) -> Any:
-    """`value` without the fields and items in the set. A container stays, empty, if it is not in the set itself."""
+def without_items(value: Any, fields: FieldSet, node: Structure) -> Any:
+    """Return a value without the fields and items in a set. A container that is not in the set stays, if empty."""
     if not fields:
         return value
     if value.__class__ is dict and node.kind not in ("scalar", "list"):
@@ -107,7 +110,7 @@ def without_items(value: Any, fields: FieldSet, node: Node) -> Any:
     return value
 
 
-def _without_fields(value: dict[str, Any], fields: FieldSet, node: Node) -> dict[str, Any]:
+def _without_fields(value: dict[str, Any], fields: FieldSet, node: Structure) -> dict[str, Any]:
     named, item_node = node.fields, node.item or ANY
     out = {}
     for name, child in value.items():
@@ -119,7 +122,7 @@ def _without_fields(value: dict[str, Any], fields: FieldSet, node: Node) -> dict
     return out
 
 
-def _without_elements(value: list[Any], fields: FieldSet, node: Node) -> list[Any]:
+def _without_elements(value: list[Any], fields: FieldSet, node: Structure) -> list[Any]:
     item_node = node.item or ANY
     out = []
     for element, item in zip(of_items(value, node), value, strict=True):
@@ -131,8 +134,8 @@ def _without_elements(value: list[Any], fields: FieldSet, node: Node) -> list[An
     return out
 
 
-def with_named_fields(fields: FieldSet, node: Node) -> FieldSet:
-    """The set and every named field of a struct that has members below it: the field goes with the last of them."""
+def with_named_fields(fields: FieldSet, node: Structure) -> FieldSet:
+    """Return the set with every named struct field that has members below it: it is removed with the last of them."""
     out: FieldSet = {}
     for element, below in fields.items():
         child, is_named = _below(node, element)
@@ -143,8 +146,8 @@ def with_named_fields(fields: FieldSet, node: Node) -> FieldSet:
     return out
 
 
-def _below(node: Node, element: str) -> tuple[Node, bool]:
-    """The node that an element leads to, and whether it is a field that the structure names."""
+def _below(node: Structure, element: str) -> tuple[Structure, bool]:
+    """Return the structure that an element leads to, and whether the element is a named field."""
     if element.startswith("f:"):
         field = node.fields.get(element[2:])
         return (field, True) if field is not None else (node.item or ANY, False)

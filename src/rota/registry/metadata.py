@@ -1,4 +1,4 @@
-"""Checks and bookkeeping of `metadata`: names, labels, finalizers, owners, and what only the server sets."""
+"""Checks and defaults of `metadata`: names, labels, finalizers, owners, and the fields that only the server sets."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ GENERATED_SUFFIX_LENGTH = 5
 GENERATED_BASE_LENGTH_MAX = 63 - GENERATED_SUFFIX_LENGTH
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 random_bytes = os.urandom
-"""The source of uids. Simulations have one that begins with a seed."""
+"""The source of uids. Simulations replace it by a seeded one."""
 
 SERVER_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
-"""What a client cannot change: on update these are what they were."""
+"""Fields that clients cannot change."""
 NOT_FOR_CREATORS = frozenset((*SERVER_FIELDS, "selfLink", "resourceVersion"))
-"""What is dropped from an object that is to be made."""
+"""Fields that are dropped from a new object."""
 
 SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
 LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
@@ -55,12 +55,12 @@ VALUE_HELP = (
 )
 
 KEYS_REMEMBERED_MAX = 4096
-"""Label and annotation keys whose form is known to be right or wrong: they are few and come again."""
+"""Bound on the cached checks of label and annotation keys, which recur."""
 
 CONTAINERS: dict[str, type] = {"labels": dict, "annotations": dict, "finalizers": list, "ownerReferences": list}
 STANDARD_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")
 ZEROS: dict[str, type] = {"labels": str, "annotations": str, "finalizers": str, "ownerReferences": dict}
-"""What stands for null inside of these."""
+"""The type whose zero value replaces a null inside of each field."""
 
 KNOWN = frozenset(f.encode_name for f in msgspec.structs.fields(ObjectMeta))
 KNOWN_OF_OWNER = frozenset(f.encode_name for f in msgspec.structs.fields(OwnerReference))
@@ -71,7 +71,7 @@ def _is_plain_owner(owner: Any) -> bool:
 
 
 def tidy(meta: dict[str, Any], unknown: list[str]) -> None:
-    """Remove unknown and null fields, in place. What is null inside of a field is its zero value, as Go reads it."""
+    """Remove unknown and null fields, in place. A null inside of a field becomes its zero value, as in Go."""
     for name, zero in ZEROS.items():
         value = meta.get(name)
         if value == CONTAINERS[name]():
@@ -87,7 +87,7 @@ def tidy(meta: dict[str, Any], unknown: list[str]) -> None:
 
 
 def deduplicate_owners(meta: dict[str, Any], *, created: bool) -> list[str]:
-    """Drop owner references that are there twice. Returns warnings."""
+    """Drop duplicate owner references. Return warnings."""
     owners = meta.get("ownerReferences")
     if not owners:
         return []
@@ -106,13 +106,13 @@ def deduplicate_owners(meta: dict[str, Any], *, created: bool) -> list[str]:
 
 
 def generated_name(base: str) -> str:
-    """A name made of the prefix that a client gave."""
+    """Return a unique name with the prefix that a client gave."""
     suffix = "".join(secrets.choice(SUFFIX_ALPHABET) for _ in range(GENERATED_SUFFIX_LENGTH))
     return base[:GENERATED_BASE_LENGTH_MAX] + suffix
 
 
 def new_uid() -> str:
-    """A random UUID, without the detour through the uuid module's class."""
+    """Return a random UUID. Faster than the uuid module."""
     b = bytearray(random_bytes(16))
     b[6] = (b[6] & 0x0F) | 0x40
     b[8] = (b[8] & 0x3F) | 0x80
@@ -121,10 +121,10 @@ def new_uid() -> str:
 
 
 def check_new(kind: Kind, meta: dict[str, Any], found: list[Problem]) -> None:
-    """Problems of a new object's metadata."""
+    """Append the problems of a new object's metadata."""
     name, prefix = meta.get("name", ""), meta.get("generateName")
     if prefix:
-        # A dash at its end will not be the end of the name.
+        # A final dash is followed by the suffix.
         masked = f"{prefix[:-1]}a" if prefix.endswith("-") else prefix
         _check_name(kind, masked, "metadata.generateName", prefix, found)
     if not name:
@@ -143,7 +143,7 @@ def _check_name(kind: Kind, name: str, field: str, sent: str, found: list[Proble
 
 
 def check(meta: dict[str, Any], found: list[Problem]) -> None:
-    """Problems of labels, annotations, finalizers and owner references."""
+    """Append the problems of labels, annotations, finalizers and owner references."""
     for key, value in meta.get("labels", {}).items():
         if not _is_qualified(key):
             found.append(p.invalid("metadata.labels", key, QUALIFIED_HELP))
@@ -172,7 +172,7 @@ def check(meta: dict[str, Any], found: list[Problem]) -> None:
 
 
 def qualified_name_problems(name: str) -> list[str]:
-    """What is wrong with a name that may have a prefix, as `example.com/name`, in Kubernetes' words."""
+    """Return the problems of a qualified name such as `example.com/name`, with Kubernetes' messages."""
     *prefixes, last = name.split("/")
     if len(prefixes) > 1:
         help_ = QUALIFIED_HELP.removeprefix("name part ")
@@ -225,7 +225,7 @@ def _check_owners(owners: list[dict[str, Any]], found: list[Problem]) -> None:
 
 
 def check_change(meta: dict[str, Any], old: dict[str, Any], found: list[Problem]) -> None:
-    """Problems of a change of metadata. Only what changed is checked again."""
+    """Append the problems of a change of metadata. Unchanged parts are not checked again."""
     if any(meta.get(part) != old.get(part) for part in ("labels", "annotations", "finalizers", "ownerReferences")):
         check(meta, found)
     found.extend(
@@ -241,7 +241,7 @@ def check_change(meta: dict[str, Any], old: dict[str, Any], found: list[Problem]
 
 
 def check_not_marked(meta: dict[str, Any], old: dict[str, Any], found: list[Problem]) -> None:
-    """Problems of a client that marks an object for deletion itself."""
+    """Append a problem if a client sets the fields of a deletion itself."""
     if "deletionTimestamp" not in old and meta.get("deletionTimestamp"):
         found.append(p.invalid("metadata.deletionTimestamp", meta["deletionTimestamp"], "field is immutable"))
     seconds = meta.get("deletionGracePeriodSeconds")
@@ -250,7 +250,7 @@ def check_not_marked(meta: dict[str, Any], old: dict[str, Any], found: list[Prob
 
 
 def finalizer_warnings(kind: Kind, meta: dict[str, Any], old: dict[str, Any]) -> list[str]:
-    """Advice on new finalizers that are likely to clash. For core kinds they are problems."""
+    """Return warnings about new finalizers without a domain. For core kinds these are problems."""
     if not kind.custom:
         return []
     return [

@@ -1,4 +1,4 @@
-"""What a caller may ask for beside the object itself."""
+"""Options and results of the verbs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from rota.api import Kind
 from rota.api.core import PolicyRule
 from rota.registry.errors import unprocessable
-from rota.registry.shared import Shared
+from rota.registry.selectors import SharedEvent
 
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
 Propagation = Literal["", "Background", "Foreground", "Orphan"]
@@ -30,25 +30,25 @@ class WriteOptions(msgspec.Struct, frozen=True):
     """Options of create, update, patch and apply."""
 
     manager: str = "unknown"
-    """On whose behalf fields are owned."""
+    """The manager that owns the written fields."""
     dry_run: bool = False
-    """Do everything but store it."""
+    """Decide the write and do not store it."""
     field_validation: FieldValidation = "Warn"
-    """What to do about unknown fields: refuse, warn, or drop them silently."""
+    """The treatment of unknown fields: refuse, warn about, or silently drop them."""
     force: bool = False
-    """Of apply: take fields over from their owners."""
+    """Apply only: take over fields that others own with different values."""
     restricted: bool = False
-    """The writer may not ask for what reaches the host."""
+    """The writer is not an admin: fields that reach the host are refused (`privileges`)."""
     user: str = ""
-    """Of a restricted writer: who it is."""
+    """The name of a restricted writer."""
     held: tuple[PolicyRule, ...] = ()
-    """Of a restricted writer with a Role: its rules, beyond which it can write no Role."""
+    """The rules of a restricted writer's Role, which bound the Roles that it may write."""
     uid: str = ""
-    """Of create, in this process: the identity of what is made. Empty: a new one."""
+    """Create only, in this process: the uid of the object. Empty: a new one."""
     with_status: bool = False
-    """Of create, in this process: it has a status from the beginning."""
+    """Create only, in this process: the status is stored too."""
     duplicates: tuple[str, ...] = ()
-    """Paths of fields that were sent twice, of which the last counts: refused or warned of as unknown ones are."""
+    """Paths of fields that were sent twice, the last of which counts. They are treated like unknown ones."""
 
     def __post_init__(self) -> None:
         _check(self.field_validation, ("Strict", "Warn", "Ignore"), "fieldValidation")
@@ -60,14 +60,14 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     """Options of delete."""
 
     propagation: Propagation = ""
-    """What happens to the objects that this one owns. Empty: as its finalizers say, else in the background."""
+    """The deletion of dependents. Empty: by the object's finalizers, else Background."""
     uid: str | None = None
-    """Delete only if it has this uid."""
+    """A precondition: the object has this uid."""
     resource_version: str | None = None
-    """Delete only if it is at this version."""
+    """A precondition: the object has this resourceVersion."""
     dry_run: bool = False
     restricted: bool = False
-    """Whoever deletes it may not ask for what reaches the host."""
+    """The caller is not an admin: see `WriteOptions.restricted`."""
 
     def __post_init__(self) -> None:
         _check(self.propagation, ("", "Background", "Foreground", "Orphan"), "propagationPolicy")
@@ -79,9 +79,9 @@ class ListOptions(msgspec.Struct, frozen=True):
     label_selector: str = ""
     field_selector: str = ""
     limit: int = 0
-    """Items at most; 0: all."""
+    """Bound on the items of the page; 0 for all."""
     continue_: str = ""
-    """Where the previous page ended."""
+    """The continue token of the previous page."""
     resource_version: str = ""
     resource_version_match: Literal["", "Exact", "NotOlderThan"] = ""
 
@@ -95,30 +95,30 @@ class WatchOptions(msgspec.Struct, frozen=True):
     label_selector: str = ""
     field_selector: str = ""
     resource_version: str = ""
-    """Watch from here. Empty or 0: begin with what there is."""
+    """The version to watch from. Empty or 0: begin with the current objects."""
     bookmarks: bool = False
-    """Say from time to time how far the watch is."""
+    """Send bookmarks with the position of the watch."""
     send_initial_events: bool | None = None
-    """Begin with what there is, then mark the end of that by a bookmark."""
+    """Begin with the current objects, followed by a bookmark if `bookmarks` is set."""
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One write."""
+    """A write."""
 
     verb: Verb
-    """`delete_collection` is written alone. The body of `amend` is an `Amendment`, that of `cast` a `Cast`, that of
-    `decided` what `prepare` has decided: all three only in the process of the registry."""
+    """`delete_collection` cannot be batched. The body of `amend` is an `Amendment`, that of `cast` a `Cast`, that of
+    `decided` a `Decision` made ahead: these three only in the process of the registry."""
     kind: Kind
     namespace: str
     name: str = ""
     body: Any = None
     options: WriteOptions = WriteOptions()
     delete: DeleteOptions = DeleteOptions()
-    """Of the deletions, instead of `options`."""
+    """Options of the deletions, instead of `options`."""
     subresource: str = ""
     patch_type: PatchType = "merge"
     select: ListOptions = ListOptions()
-    """Of `delete_collection`: which objects."""
+    """The selection of `delete_collection`."""
 
     @property
     def dry_run(self) -> bool:
@@ -126,19 +126,19 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a write came to: the object as it is stored, as JSON."""
+    """The result of a write: the stored object, as JSON."""
 
     value: bytes
     revision: int = 0
     warnings: tuple[str, ...] = ()
     created: bool = False
-    """Whether an apply made the object."""
+    """True if the write created the object."""
     gone: bool = False
-    """Whether the object no longer exists after this."""
+    """True if the object no longer exists."""
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """A page of a list: the objects as they are stored, as JSON."""
+    """A page of a list: the stored objects, as JSON."""
 
     items: list[bytes]
     revision: int
@@ -152,5 +152,5 @@ class WatchEvent(msgspec.Struct, frozen=True):
     type: str
     object: bytes
     revision: int
-    shared: Shared | None = None
-    """Work on the same event that other watches have done; None: it is of this watch alone."""
+    shared: SharedEvent | None = None
+    """Values derived from the event, shared by its watches; None if the event is of one watch alone."""

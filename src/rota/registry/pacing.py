@@ -1,4 +1,4 @@
-"""Long work on the event loop, which gives way to everybody else."""
+"""Time slices for long work on the event loop, so that other work can run in between."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from types import TracebackType
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 FREE_SECONDS = 0.002
-"""Work that is over sooner does not wait for anybody. Most is."""
+"""Work that takes less time never waits. Most work does."""
 SLICE_SECONDS = 0.01
-"""Then it goes on for so long at a time."""
+"""Length of a slice of reading, after that."""
 
 WRITING_SLICE_SECONDS = 0.005
-"""A batch goes on for so long at a time: what others write has several steps, and each may come behind such a one."""
+"""Length of a slice of a batch. It is short: each of several steps of another write may wait for one."""
 OWN_SLICE_SECONDS = 0.02
-"""One of the server's own."""
+"""Length of a slice of a batch of the server itself."""
 
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+_locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
 class Pace:
-    """Await it between two steps of one piece of work, in an `async with`. Of all that take long, one is at work."""
+    """A pace for one piece of work: await it between two steps, in an `async with`.
+
+    Only one long piece runs at a time.
+    """
 
     def __init__(self) -> None:
         self._until = time.monotonic() + FREE_SECONDS
-        self._turn: asyncio.Lock | None = None
+        self._lock: asyncio.Lock | None = None
 
     async def __aenter__(self) -> Pace:
         return self
@@ -38,45 +41,45 @@ class Pace:
     async def __call__(self) -> None:
         if time.monotonic() < self._until:
             return
-        if self._turn is None:
-            turn = _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-            await turn.acquire()
-            self._turn = turn
+        if self._lock is None:
+            lock = _locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+            await lock.acquire()
+            self._lock = lock
         await asyncio.sleep(0)
         self._until = time.monotonic() + SLICE_SECONDS
 
     def rest(self) -> None:
-        """Let others go on with theirs, before something is waited for."""
-        if self._turn is not None:
-            self._turn.release()
-            self._turn = None
+        """Let others run: call it before waiting for something else."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
 
 class _Batches:
-    """The batches of one event loop that take long."""
+    """The long batches of one event loop."""
 
     def __init__(self) -> None:
         self.slice = asyncio.Lock()
-        """Held by the one that is at work."""
-        self.lines: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """For each party, held by the batch of it that is under way."""
+        """Held by the batch that is running."""
+        self.queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By caller, held by the batch of the caller that has begun."""
 
 
 _batches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Batches] = WeakKeyDictionary()
 
 
 class Slices:
-    """Await it between two operations of a batch, in an `async with`.
+    """Slices for one batch: await it between two operations, in an `async with`.
 
-    Of all batches that take long one slice is at work at a time. Each party has one such batch under way, and has its
-    slice in turn, however many others it has waiting: so nobody keeps others waiting by sending many, nor has what is
-    decided of many kept in memory. Those of no party, which are the server's own, only give way.
+    Only one slice of all long batches runs at a time. Each caller has one long batch under way and gets one slice in
+    each round, however many batches it has waiting: sending many neither delays other callers nor keeps many decisions
+    in memory. Batches without a caller are the server's own; they only yield to other work.
     """
 
-    def __init__(self, party: str = "") -> None:
-        self._party = party
-        self._until = time.monotonic() + (FREE_SECONDS if party else OWN_SLICE_SECONDS)
-        self._line: asyncio.Lock | None = None
+    def __init__(self, caller: str = "") -> None:
+        self._caller = caller
+        self._until = time.monotonic() + (FREE_SECONDS if caller else OWN_SLICE_SECONDS)
+        self._queue: asyncio.Lock | None = None
         self._slice: asyncio.Lock | None = None
 
     async def __aenter__(self) -> Slices:
@@ -86,32 +89,32 @@ class Slices:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.rest()
-        if self._line is not None:
-            self._line.release()
-            self._line = None
+        if self._queue is not None:
+            self._queue.release()
+            self._queue = None
 
     @property
     def is_over(self) -> bool:
-        """Report whether this slice is over: then await it."""
+        """Report whether the slice is used up: then await it."""
         return time.monotonic() >= self._until
 
     async def __call__(self) -> None:
         self.rest()
-        if self._party:
+        if self._caller:
             batches = _batches.setdefault(asyncio.get_running_loop(), _Batches())
-            if self._line is None:
-                line = batches.lines.setdefault(self._party, asyncio.Lock())
-                await line.acquire()
-                self._line = line
+            if self._queue is None:
+                queue = batches.queues.setdefault(self._caller, asyncio.Lock())
+                await queue.acquire()
+                self._queue = queue
             await asyncio.sleep(0)
             await batches.slice.acquire()
             self._slice = batches.slice
         else:
             await asyncio.sleep(0)
-        self._until = time.monotonic() + (WRITING_SLICE_SECONDS if self._party else OWN_SLICE_SECONDS)
+        self._until = time.monotonic() + (WRITING_SLICE_SECONDS if self._caller else OWN_SLICE_SECONDS)
 
     def rest(self) -> None:
-        """Let others go on with theirs, before something is waited for."""
+        """Let others run: call it before waiting for something else."""
         if self._slice is not None:
             self._slice.release()
             self._slice = None

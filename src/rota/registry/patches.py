@@ -1,6 +1,6 @@
 """Patches that are not an apply: JSON merge patch (RFC 7386), JSON patch (RFC 6902) and strategic merge patch.
 
-Each makes a new object of a target and a patch. The result shares sub-values with both; neither is changed.
+Each returns a new object. It shares sub-values with the target and the patch; neither is changed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from rota.registry.strategic import StrategicPatchError as StrategicPatchError
 from rota.registry.strategic import strategic_merge as strategic_merge
 
 DEPTH_MAX = 100
-"""Levels of an object that is patched. No kind has more than a few dozen."""
+"""Bound on the nesting of a patched object. No kind has more than a few dozen levels."""
 COPY_BYTES_MAX = 3 * 1024 * 1024
-"""What the `copy` operations of one JSON patch may add in all: copies of copies grow without bound otherwise."""
+"""Bound on the bytes that the `copy` operations of one JSON patch add: copies of copies grow exponentially."""
 COPY_VALUES_MAX = 10_000
-"""And how many values: each takes far more memory and time than its text."""
+"""Bound on the values that they add: each takes far more memory and time than its text."""
 
 INDEX_DIGITS_MAX = 9
 _INDEX = re.compile(r"[+-]?[0-9]+")
@@ -27,7 +27,7 @@ _ABSENT: Any = object()
 
 
 class JSONPatchError(ValueError):
-    """An operation of a JSON patch that cannot be done: which one, of which type, at which path."""
+    """A failed operation of a JSON patch: its index, type and path."""
 
     def __init__(self, message: str, index: int, op: str, path: str) -> None:
         super().__init__(message)
@@ -37,15 +37,15 @@ class JSONPatchError(ValueError):
 
 
 class JSONPatchTestFailed(JSONPatchError):  # noqa: N818 - it is the test that failed, not the patch
-    """A `test` operation found another value than it wants."""
+    """A `test` operation found another value."""
 
 
 class TooManyOperations(ValueError):  # noqa: N818 - says what there is too much of
-    """A JSON patch with more operations than the server takes."""
+    """A JSON patch with too many operations."""
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """`target` with the members of `patch` set, those that are null removed, objects merged and all else replaced."""
+    """Return `target` with the members of `patch`: null removes, objects are merged, anything else replaces."""
     if not isinstance(patch, dict):
         return patch
     out = dict(target) if isinstance(target, dict) else {}
@@ -60,9 +60,9 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def json_patch(target: Any, ops: Sequence[dict[str, Any]], *, max_ops: int) -> Any:
-    """`target` after all operations, in order; if one fails nothing is done.
+    """Return `target` after all operations, in order. Raises JSONPatchError if one fails.
 
-    As Kubernetes has it, and beyond the RFC: `replace` sets a member that is not there, `test` takes a missing member
+    As in Kubernetes, and beyond the RFC: `replace` sets a missing member, `test` takes a missing member
     for null, a missing `value` is null, and a negative index counts from the end.
     """
     if len(ops) > max_ops:
@@ -76,7 +76,10 @@ def json_patch(target: Any, ops: Sequence[dict[str, Any]], *, max_ops: int) -> A
 
 
 def _is_deeper(value: Any, depth_max: int) -> bool:
-    """Whether something is nested deeper than this. Operations that move things into others can nest without end."""
+    """Report whether a value is nested deeper than a bound.
+
+    Operations that move values into others can nest endlessly.
+    """
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(depth_max):
         level = [
@@ -91,15 +94,15 @@ def _is_deeper(value: Any, depth_max: int) -> bool:
 
 
 class _Problem(Exception):  # noqa: N818 - never leaves this module
-    """Why an operation cannot be done; becomes a JSONPatchError once the operation is known."""
+    """The reason of a failed operation. It becomes a JSONPatchError once the operation is known."""
 
 
 class _Patching:
-    """One run of a JSON patch: the document so far, and which of its containers this run may change in place."""
+    """One run of a JSON patch: the document so far, and the containers that it may change in place."""
 
     def __init__(self, root: Any) -> None:
         self.root = root
-        # By id, with the containers themselves so that no id is given away while it is in here.
+        # By id, with the containers themselves, so that no id is reused meanwhile.
         self._own: dict[int, Any] = {}
         self._copied_bytes = 0
         self._copied_values = 0
@@ -179,7 +182,7 @@ class _Patching:
                 f"Unable to complete the copy, the accumulated size increase of copy is {self._copied_bytes}, "
                 f"exceeding the limit {COPY_BYTES_MAX}"
             )
-        # One of its own: a value may be copied into itself, and a change in one place must not show in the other.
+        # A deep copy: a value may be copied into itself, and a change in one place must not show in the other.
         self._insert(holder, key, json.loads(text), "error while adding value during copy")
 
     def _test(self, op: dict[str, Any], path: str) -> None:
@@ -199,7 +202,7 @@ class _Patching:
         return source
 
     def _find(self, path: str, missing: str) -> tuple[Any, str]:
-        """The container in which the last step of `path` is, fit to be changed, and that step."""
+        """Return a changeable container of the last step of `path`, and that step."""
         if not path.startswith("/"):
             raise _Problem(missing)
         *steps, last = (step.replace("~1", "/").replace("~0", "~") for step in path[1:].split("/"))

@@ -1,11 +1,10 @@
-"""Walks a value by its structure into the set of field paths that are there.
+"""The sets of field paths that are present in a value, by its structure.
 
-There are two such sets. `present` holds what an author specifies: the claim of an apply. `added` holds all there is,
-containers included: what comes and goes with the value. The latter is needed on every write, so it is compiled for
-each node.
+There are two such sets. `present` has the paths that an author specifies: the claim of an apply. `added` has all
+paths, containers included: those that come and go with the value. It is needed on every write, so it is compiled for
+each structure.
 
-Values are walked as they are: invalid ones (unknown fields, list items without their keys) give a set all the same,
-since refusing them is the business of validation.
+Invalid values (unknown fields, list items without their keys) have a set too: validation is the one to refuse them.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from rota.api.structure import ANY, Node
+from rota.api.structure import ANY, Structure
 from rota.registry.elements import NODES_MAX, keyer
 
 Fields = dict[str, Any]
 Adder = Callable[[Any], Fields]
 Shape = tuple[Fields, list[tuple[str, str, Adder]]]
-"""The set of a map with certain keys, as far as the keys alone tell, and how to fill it in: key, element, adder."""
+"""The set of a map with certain keys, as far as the keys determine it, and the parts to add: key, element, adder."""
 
 SELF = "."
 LEAF: Fields = {}
-"""A path with nothing below it. One dict stands for all of them: never changed."""
+"""A path with nothing below it. All share this dict, which is never changed."""
 SHAPES_MAX = 256
-"""How many combinations of keys are kept of one node."""
+"""Bound on the cached combinations of keys of one structure."""
 SHAPE_FIELDS_MAX = 64
-"""The size up to which a combination of keys is kept."""
+"""Bound on the size of a cached combination of keys."""
 
 UNTRACKED_ROOT = frozenset({"apiVersion", "kind"})
 UNTRACKED_METADATA = frozenset(
@@ -44,16 +43,16 @@ UNTRACKED_METADATA = frozenset(
         "resourceVersion",
     }
 )
-"""What identifies an object or is kept by the server: nobody owns it."""
+"""Fields of metadata without an owner: those that identify an object or that the server sets."""
 
 
-def present(value: Any, node: Node) -> Fields:
+def present(value: Any, node: Structure) -> Fields:
     """See `fieldset.of`."""
     return _present(value, node) or {}
 
 
-def _present(value: Any, node: Node) -> Fields | None:
-    """The set below one path; LEAF if the path itself is a member and nothing else; None if there is nothing."""
+def _present(value: Any, node: Structure) -> Fields | None:
+    """Return the set below one path; LEAF if only the path itself is a member; None if nothing is."""
     kind = node.kind
     if value.__class__ is dict:
         if kind == "scalar" or kind == "list" or node.atomic or not value:
@@ -74,7 +73,7 @@ def _present(value: Any, node: Node) -> Fields | None:
         out = {}
         for item in value:
             element = element_of(item)
-            # Items that share an element cannot be told apart: they are owned as one.
+            # Items that share an element are not distinguishable: they are owned as one.
             out[element] = LEAF if element in out else _with_self(_present(item, item_node))
         return out or None
     return LEAF
@@ -84,14 +83,14 @@ def _with_self(below: Fields | None) -> Fields:
     return below if below and SELF in below else {SELF: LEAF, **below} if below else LEAF
 
 
-def added(value: Any, node: Node) -> Fields:
-    """Every path in `value`, itself and all containers included, as the set below the path of `value`."""
+def added(value: Any, node: Structure) -> Fields:
+    """Return every path in `value`, itself and all containers included, as the set below the path of `value`."""
     return adder(node)(value)
 
 
 @lru_cache(maxsize=NODES_MAX)
-def adder(node: Node) -> Adder:
-    """`added` for values of one node, compiled."""
+def adder(node: Structure) -> Adder:
+    """Return `added` for values of one structure, compiled."""
     if node.atomic:
         return _leaf
     match node.kind:
@@ -110,11 +109,11 @@ def _leaf(_value: Any) -> Fields:
     return LEAF
 
 
-def _struct_adder(node: Node) -> Adder:
+def _struct_adder(node: Structure) -> Adder:
     return _by_shape(lambda name: adder(node.fields.get(name, ANY)), {SELF: LEAF})
 
 
-def _map_adder(item_node: Node) -> Adder:
+def _map_adder(item_node: Structure) -> Adder:
     add = adder(item_node)
     if add is _leaf:
         return _by_shape(lambda _name: _leaf, {SELF: LEAF})
@@ -130,9 +129,9 @@ def _map_adder(item_node: Node) -> Adder:
 
 
 def _by_shape(adder_of: Callable[[str], Adder | None], itself: Fields) -> Adder:
-    """The adder of maps that have few combinations of keys: the set of each is kept, as far as keys alone tell.
+    """Return an adder for maps with few combinations of keys. It caches the part of the set that keys determine.
 
-    `adder_of` tells a field's adder, or None for one to leave out; `itself` is what the set holds of the map itself.
+    `adder_of` returns the adder of a field, or None to leave it out; `itself` is the part for the map itself.
     """
     shapes: dict[tuple[str, ...], Shape] = {}
 
@@ -160,8 +159,8 @@ def _by_shape(adder_of: Callable[[str], Adder | None], itself: Fields) -> Adder:
     return add_by_shape
 
 
-def claims(value: dict[str, Any], node: Node) -> Fields:
-    """Every path in a whole object, the containers on the way included, but for what nobody owns."""
+def claims(value: dict[str, Any], node: Structure) -> Fields:
+    """Return every path in an object, containers included, except those without an owner."""
     out = _claimer(node)(value)
     if not out.get("f:metadata", True):
         del out["f:metadata"]
@@ -169,7 +168,7 @@ def claims(value: dict[str, Any], node: Node) -> Fields:
 
 
 @lru_cache(maxsize=NODES_MAX)
-def _claimer(node: Node) -> Adder:
+def _claimer(node: Structure) -> Adder:
     meta_node = node.fields.get("metadata", ANY)
 
     def meta_adder(name: str) -> Adder | None:
@@ -193,7 +192,7 @@ def _add_any(value: Any) -> Fields:
     return out
 
 
-def _items_adder(node: Node) -> Adder:
+def _items_adder(node: Structure) -> Adder:
     element_of = keyer(node)
     add = adder(node.item or ANY)
 

@@ -1,12 +1,12 @@
-"""What only an admin may ask for: what reaches beyond an instance's own sandbox, to the host.
+"""Privileges: the fields of objects that reach beyond a sandbox to the host, which only an admin may set.
 
-- More network than the server gives to all (`rota up --network`) is such a thing, too.
-- An object that asks for it can be made and changed by an admin alone, whatever it is that changes of it.
-- Whatever somebody else writes, and that runs something or can be referred to, is marked (`rota.dev/restricted`). The
-  mark goes to what is made of it, and whoever hands out work looks for it, also at all that the work refers to: marked
-  work, and work of marked inputs, runs where it is isolated, or not at all. So it does not matter which came first, the
-  work, its inputs or the place for it.
-- What somebody else writes is isolated where it does not say so: a host that cannot isolate it runs none of it.
+- A network beyond the server's default (`rota up --network`) is privileged, too.
+- An object with a privileged field can be created and changed by admins only, whatever the change.
+- An object that somebody else writes, and that runs something or can be referred to, is marked
+  (`rota.dev/restricted`). Objects made of it inherit the mark, and the dispatch of work checks it, also on all objects
+  that the work refers to: restricted work, and work with restricted inputs, runs isolated or not at all. So the order
+  in which work, inputs and pool are created does not matter.
+- A restricted object without an isolation gets a sandbox: a host without sandboxes does not run it.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from functools import cache
 from typing import Any
 
 from rota.api import KINDS, Claim, Function, Kind, Schedule, Task, TaskSpawner, WorkerPool, Workload
+from rota.api.conflicts import is_own
 from rota.api.egress import Policy, beyond
 from rota.api.references import targets_of
-from rota.api.sharing import is_own
 from rota.registry import deletion, errors, events
 from rota.registry.options import Propagation
 
 FILE_SCHEME = "file://"
 FREE = frozenset(("payload", "podOverrides"))
-"""Fields whose content is somebody else's, and means nothing here."""
+"""Fields with free-form content, which is not checked."""
 RESTRICTED = "rota.dev/restricted"
-"""Annotation of what was written by somebody who is no admin: it gets nothing that is not isolated."""
+"""Annotation of an object that was written by a non-admin: it runs isolated only."""
 SHARED = "rota.dev/shared"
-"""Annotation by which an admin hands a repository of the host to all who may refer to it."""
+"""Annotation by which an admin allows everybody to refer to a repository of the host."""
 RUNNING = frozenset((Claim.api, Function.api, Schedule.api, Task.api, TaskSpawner.api, WorkerPool.api, Workload.api))
 """Kinds that run something."""
 MAKING = frozenset((Function.api, Task.api, WorkerPool.api, Workload.api))
-"""Kinds that have instances, which nobody but an admin can delete by themselves."""
+"""Kinds that own instances, which only admins can delete directly."""
 
 Object = dict[str, Any]
 NO_POLICY = Policy()
@@ -40,15 +40,15 @@ NO_POLICY = Policy()
 
 @cache
 def marked() -> frozenset[Kind]:
-    """Return the kinds that run something, and those of their inputs: all that any kind refers to.
+    """Return the kinds that are marked: those that run something, and all that any kind refers to.
 
-    Looking through the schemas of all kinds takes a while, which the start of a command has no use for.
+    Computed on first use: it needs the schemas of all kinds, which would delay the start of a command.
     """
     return RUNNING.union(*(targets_of(kind) for kind in KINDS.values()))
 
 
 def check(kind: Kind, new: Object, old: Object | None, policy: Policy = NO_POLICY) -> None:
-    """Raise Forbidden when an object that reaches the host, or more network than the policy has, is made or changed."""
+    """Raise Forbidden for a write of an object, old or new, that reaches the host or exceeds the network policy."""
     check_owners(kind, new, old)
     if not (old is not None and _orphans(old)):
         check_orphans(kind, new, is_orphaned=_orphans(new))
@@ -61,7 +61,7 @@ def check(kind: Kind, new: Object, old: Object | None, policy: Policy = NO_POLIC
 
 
 def check_owners(kind: Kind, new: Object, old: Object | None) -> None:
-    """Raise Forbidden when an object would hold up the deletion of something that is of the whole cluster."""
+    """Raise Forbidden for an owner reference that would block the deletion of a cluster-scoped object."""
     before = old["metadata"].get("ownerReferences", ()) if old is not None else ()
     for ref in new["metadata"].get("ownerReferences", ()):
         owner = KINDS.get(ref["kind"])
@@ -71,7 +71,7 @@ def check_owners(kind: Kind, new: Object, old: Object | None) -> None:
 
 
 def check_orphans(kind: Kind, obj: Object, *, is_orphaned: bool) -> None:
-    """Raise Forbidden when an object is to leave its instances behind: they would run on, and nobody could end them."""
+    """Raise Forbidden for a deletion that orphans instances: they would run on, and only an admin could delete them."""
     if is_orphaned and kind in MAKING:
         message = "its instances would stay, and only an admin can delete those: delete it without orphaning them"
         raise errors.forbidden(kind, obj["metadata"].get("name", ""), message)
@@ -82,22 +82,22 @@ def _orphans(obj: Object) -> bool:
 
 
 def check_deletion(kind: Kind, obj: Object, propagation: Propagation = "", policy: Policy = NO_POLICY) -> None:
-    """Raise Forbidden when what is to be deleted reaches the host, or would leave behind what others cannot delete."""
+    """Raise Forbidden for the deletion of an object that reaches the host, or one that would orphan instances."""
     check(kind, obj, obj, policy)
     check_orphans(kind, obj, is_orphaned=propagation == "Orphan" or (not propagation and _orphans(obj)))
 
 
 def differs(new: Object, old: Object) -> bool:
-    """Report whether something of an object changes beside who wrote what of it."""
+    """Report whether anything but managedFields, generation and version differs."""
     ignored = ("managedFields", "generation", "resourceVersion")
     metas = [{name: one for name, one in obj["metadata"].items() if name not in ignored} for obj in (new, old)]
     return metas[0] != metas[1] or {**new, "metadata": None} != {**old, "metadata": None}
 
 
 def own(kind: Kind, new: Object, old: Object | None, user: str) -> None:
-    """Write down that somebody who is no admin wrote an object, and have it isolated. In place.
+    """Mark an object as restricted, and set its isolation, in place.
 
-    A claim is on the account of who asks for it.
+    The holder of a claim must be its writer.
     """
     if kind not in marked():
         return
@@ -116,29 +116,29 @@ def own(kind: Kind, new: Object, old: Object | None, user: str) -> None:
 
 
 def _keep_own(new: Object, old: Object | None) -> None:
-    """Have Rota's own annotations as they were: they say with which token it was asked for. In place."""
+    """Restore Rota's own annotations, in place: they identify the token that created the claim."""
     others = {key: value for key, value in new["metadata"].get("annotations", {}).items() if not is_own(key)}
     before = old["metadata"].get("annotations", {}) if old is not None else {}
     new["metadata"]["annotations"] = others | {key: value for key, value in before.items() if is_own(key)}
 
 
 def is_restricted(annotations: Mapping[str, str]) -> bool:
-    """Report whether somebody who is no admin has written an object, by its annotations."""
+    """Report whether a non-admin has written an object, by its annotations."""
     return RESTRICTED in annotations
 
 
 def is_shared(annotations: Mapping[str, str]) -> bool:
-    """Report whether an admin has handed an object to all. What somebody else has written of it counts for nothing."""
+    """Report whether an admin has shared an object. The annotation of a restricted object does not count."""
     return annotations.get(SHARED) == "true" and RESTRICTED not in annotations
 
 
 def inherited(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Return the annotations that an object passes on to what is made of it."""
+    """Return the annotations that objects made of this one inherit."""
     return {RESTRICTED: annotations[RESTRICTED]} if RESTRICTED in annotations else {}
 
 
 def asked_for(obj: Object, policy: Policy = NO_POLICY) -> dict[str, str]:
-    """Return the fields of an object that reach the host, or more network than the policy has, and how."""
+    """Return the fields of an object that reach the host or exceed the network policy, each with the reason."""
     found: dict[str, str] = {}
     _walk(obj.get("spec"), "spec", found, policy)
     return found
@@ -162,7 +162,7 @@ def _walk(value: Any, path: str, found: dict[str, str], policy: Policy) -> None:
 
 
 def _running(value: Any, key: str = "", above: Object | None = None) -> Iterator[Object]:
-    """Find the parts of a spec that say what runs: configurations of workers and templates of instances."""
+    """Yield the configurations of workers and templates of instances in a spec."""
     if not isinstance(value, dict) or key in FREE:
         return
     is_role = above is not None and "containers" in above  # The worker in a template has no isolation of its own.

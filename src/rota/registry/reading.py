@@ -1,4 +1,4 @@
-"""Lists and watches: selection, pages, resource versions and bookmarks, over the store's snapshots and events."""
+"""Lists and watches: selection, pages, resource versions and bookmarks, on snapshots and events of the store."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ from rota.api.problems import NOT_JSON, forbidden
 from rota.registry import errors, versions
 from rota.registry.options import Listing, ListOptions, WatchEvent, WatchOptions
 from rota.registry.pacing import Pace
-from rota.registry.selectors import Look, Selection
-from rota.registry.shared import Shared
+from rota.registry.selectors import LazyObject, Selection, SharedEvent
 from rota.store import Event, FutureRevision, Gone, Page, Store, StoreFull, StoreStopped, WatchClosed
 
 BOOKMARK_SECONDS = 60.0
 FUTURE_REVISION_WAIT_SECONDS = 3.0
-"""How long a list waits for a version that is not reached yet."""
+"""Seconds that a list waits for a version that is not reached yet."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 SCAN_PAGE_ENTRIES = 500
 SCAN_PAGE_BYTES = 256 * 1024
-"""Entries read per step of a selective list. Others go on between two steps."""
+"""Bounds on one step of a selective list. Other work runs between two steps."""
 
 INITIAL_PAGE_ENTRIES = 500
 INITIAL_PAGE_BYTES = 256 * 1024
-"""The initial state of a watch is read from the store as it is sent, so much at a time: nothing waits for a reader."""
+"""Bounds on one page of the initial state of a watch, which is read from the store as it is sent."""
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
 class Token(msgspec.Struct, rename={"revision": "rv", "after": "start", "version": "v"}):
-    """Where a paged list goes on."""
+    """The continue token of a paged list."""
 
     revision: int
     after: str
@@ -50,9 +49,9 @@ def _prefix(kind: Kind, namespace: str) -> str:
 
 
 def revision_of(text: str) -> int:
-    """A resource version as a number.
+    """Parse a resource version.
 
-    They are opaque to clients, so all that a client can send is what it was given.
+    They are opaque to clients, which send those that they were given.
     """
     if not text:
         return 0
@@ -65,7 +64,7 @@ def revision_of(text: str) -> int:
 
 
 async def listing(store: Store, kind: Kind, namespace: str, options: ListOptions) -> Listing:
-    """A page of a list."""
+    """Return a page of a list."""
     selection = Selection(kind, options.label_selector, options.field_selector)
     prefix = _prefix(kind, namespace)
     wanted = revision_of(options.resource_version)
@@ -102,7 +101,7 @@ async def listing(store: Store, kind: Kind, namespace: str, options: ListOptions
 async def _page(
     store: Store, prefix: str, after: str, limit: int, revision: int, selection: Selection
 ) -> tuple[list[bytes], Page]:
-    """The values that match, and the store's page in which the last one was found."""
+    """Return the values that match, and the store's page of the last one."""
     if not selection:
         page = store.list(prefix, after=after, limit=limit, revision=revision)
         return [entry.value for entry in page.entries], page
@@ -115,7 +114,7 @@ async def _page(
             )
             for i, entry in enumerate(page.entries):
                 await pace()
-                if selection.matches(entry.key, Look(entry.value)):
+                if selection.matches(entry.key, LazyObject(entry.value)):
                     found.append(entry.value)
                     if len(found) == limit:
                         more = page.more or i + 1 < len(page.entries)
@@ -130,7 +129,7 @@ def _no_match(why: str) -> errors.ApiError:
 
 
 async def _reach(store: Store, wanted: int) -> None:
-    """Wait a little for a version that a client has heard of elsewhere."""
+    """Wait until a version is durable, up to `FUTURE_REVISION_WAIT_SECONDS`."""
     try:
         async with asyncio.timeout(FUTURE_REVISION_WAIT_SECONDS):
             await store.durable(wanted)
@@ -164,13 +163,13 @@ def _too_old(continued: bool) -> errors.ApiError:
 
 
 async def watching(store: Store, kind: Kind, namespace: str, options: WatchOptions) -> AsyncIterator[list[WatchEvent]]:
-    """Batches of events. Ends when the store is closed in good order."""
+    """Yield batches of events. Ends when the store is closed."""
     selection = Selection(kind, options.label_selector, options.field_selector)
     prefix = _prefix(kind, namespace)
     since = revision_of(options.resource_version)
     initial = options.send_initial_events if options.send_initial_events is not None else since == 0
     if initial:
-        # The snapshot and the place to go on from are those of one revision: nothing falls between them.
+        # The snapshot and the watch begin at the same revision: no event is lost between them.
         if since > store.revision:
             await _reach(store, since)
         since = store.revision
@@ -211,12 +210,12 @@ async def watching(store: Store, kind: Kind, namespace: str, options: WatchOptio
                 batch = [_in_version(kind, each) for each in batch]
             if batch:
                 yield batch
-            # Not kept while the next events are waited for: others may have long forgotten these.
+            # Free them before waiting for the next events.
             del events, batch
 
 
 def _initial(store: Store, kind: Kind, prefix: str, revision: int, selection: Selection) -> Iterator[list[WatchEvent]]:
-    """What there was at a revision, as it is asked for."""
+    """Yield the objects at a revision as events, page by page."""
     after, more = "", True
     while more:
         try:
@@ -231,20 +230,20 @@ def _initial(store: Store, kind: Kind, prefix: str, revision: int, selection: Se
         yield [
             WatchEvent("ADDED", versions.shown(kind, entry.value), entry.rev)
             for entry in page.entries
-            if not selection or selection.matches(entry.key, Look(entry.value))
+            if not selection or selection.matches(entry.key, LazyObject(entry.value))
         ]
 
 
 def _in_version(kind: Kind, event: WatchEvent) -> WatchEvent:
     make = partial(versions.shown, kind, event.object)
-    # What it is at its end and what it was before may differ.
+    # The last state and the state at deletion may differ.
     name = ("version", kind.api_version, event.type == "DELETED")
     value = event.shared.once(name, make) if event.shared is not None else make()
     return WatchEvent(event.type, value, event.revision, event.shared)
 
 
 def selected(events: list[Event], selection: Selection) -> list[WatchEvent]:
-    """The events as a watcher sees them: what comes to be selected is added, what ceases to be is deleted."""
+    """Return the events for a selection: an object that begins to match is ADDED, one that ceases to match DELETED."""
     if not selection:
         return [
             WatchEvent(
@@ -265,10 +264,10 @@ def selected(events: list[Event], selection: Selection) -> list[WatchEvent]:
     return out
 
 
-def _shared(event: Event) -> Shared:
+def _shared(event: Event) -> SharedEvent:
     if event.cache is None:
-        event.cache = Shared(event.value, event.prev)
-    shared: Shared = event.cache
+        event.cache = SharedEvent(event.value, event.prev)
+    shared: SharedEvent = event.cache
     return shared
 
 
@@ -279,7 +278,7 @@ def _at_revision(value: bytes, revision: int) -> bytes:
 
 
 def bookmark(kind: Kind, revision: int, *, initial_end: bool = False) -> WatchEvent:
-    """How far a watch is: everything up to this revision has been sent."""
+    """Return a bookmark: everything up to this revision has been sent."""
     meta: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
     if initial_end:
         meta["annotations"] = {INITIAL_EVENTS_END: "true"}

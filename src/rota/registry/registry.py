@@ -1,6 +1,6 @@
-"""The verbs.
+"""The registry: all verbs on objects.
 
-Every write is read, decide, commit without a pause in between, on the newest accepted state; so writers in this
+A write reads the newest accepted state, decides, and commits, without awaiting in between; so writers in this
 process never race. An answer, also a refusal, is given only when the state that it rests on is durable.
 """
 
@@ -19,18 +19,8 @@ from rota.api.egress import Policy
 from rota.registry import errors, privileges, reading, scaling, versions
 from rota.registry.admission import Object
 from rota.registry.collector import Collector
-from rota.registry.deciding import (
-    DEFAULT_DELETE,
-    DEFAULT_WRITE,
-    Amended,
-    Change,
-    Decider,
-    Decision,
-    Unchanged,
-    check_subresource,
-    scope,
-)
-from rota.registry.operations import decided
+from rota.registry.decider import DEFAULT_DELETE, DEFAULT_WRITE, Decider, check_subresource, decided, scope
+from rota.registry.decisions import Amended, Change, Decision, Unchanged
 from rota.registry.options import (
     Answer,
     DeleteOptions,
@@ -46,12 +36,12 @@ from rota.registry.pacing import Slices
 from rota.store import Conflict, Store, StoreFull, StoreStopped
 
 BATCH_OBJECTS_MAX = 1_000
-"""Objects of one atomic batch at most."""
+"""Bound on the objects of one atomic batch."""
 BATCH_BYTES_MAX = 16 * 1024 * 1024
-"""Of all objects of one batch as they will be: of their text, and `VALUE_BYTES` for each value."""
+"""Bound on the memory of the new objects of one batch: their JSON, and `VALUE_BYTES` for each value."""
 VALUE_BYTES = 64
 BATCH_ROUNDS_MAX = 5
-"""How often a batch decides anew on what changed meanwhile, before it is refused as a conflict."""
+"""Bound on the rounds of a batch. Each decides anew on objects that changed meanwhile; then it is refused."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -65,23 +55,23 @@ Parts = list[tuple[int, asyncio.Future[None]]]
 
 
 class Registry:
-    """All verbs on all kinds, over one store. `start` it before use, `stop` it after; the store is the caller's."""
+    """All verbs on all kinds, on one store. `start` it before use, `stop` it after. The caller closes the store."""
 
     def __init__(
         self, store: Store, *, clock: Callable[[], float] = time.time, policy: Policy = privileges.NO_POLICY
     ) -> None:
-        """`policy`: the most network that others than admins may ask for."""
+        """`policy`: the network that callers without the admin scope may request at most."""
         self.store = store
         self._policy = policy
         self._clock = clock
         self._second = 0
         self._second_text = ""
         self.decide = Decider(store, self.now, policy)
-        """The decisions alone, for `batch`."""
+        """The decisions without the commit, for `batch`."""
         self._collector = Collector(self)
 
     async def start(self) -> None:
-        """Make what must always be there, and take up unfinished deletions."""
+        """Create the default namespace, and resume unfinished deletions."""
         await self.ensure_namespace("default")
         self._collector.start()
 
@@ -89,12 +79,12 @@ class Registry:
         await self._collector.stop()
 
     def owned(self, kind: Kind, owner: str) -> Sequence[str]:
-        """Keys of the objects of a kind that name this uid as their owner, in order. Needs a started registry."""
+        """Return the sorted keys of the objects of a kind that refer to an owner's uid. Needs a started registry."""
         prefix = f"{kind.bucket}/"
         return sorted(key for key in self._collector.dependents(owner) if key.startswith(prefix))
 
     def now(self) -> str:
-        """The time, as objects record it."""
+        """Return the current time in the form of objects."""
         second = int(self._clock())
         if second != self._second:
             self._second = second
@@ -102,34 +92,34 @@ class Registry:
         return self._second_text
 
     def decide_at(self, moment: float) -> Decider:
-        """Decisions for a moment to come."""
+        """Return a decider for a future time."""
         text = _time_text(int(moment))
         return Decider(self.store, lambda: text, self._policy)
 
     # Reading.
 
     def get(self, kind: Kind, namespace: str, name: str) -> Answer:
-        """One object, in the version of the kind."""
+        """Return one object, in the version of the kind."""
         entry = self.store.get(kind.key(scope(kind, namespace), name))
         if entry is None:
             raise errors.not_found(kind.storage, name)
         return Answer(versions.shown(kind, entry.value), entry.rev)
 
     async def list(self, kind: Kind, namespace: str = "", options: ListOptions | None = None) -> Listing:
-        """A page of objects of one namespace, or of all (an empty one)."""
+        """Return a page of the objects of one namespace, or of all if it is empty."""
         return await reading.listing(self.store, kind, scope(kind, namespace), options or ListOptions())
 
     def watch(self, kind: Kind, namespace: str = "", options: WatchOptions | None = None) -> Batches:
-        """Changes as they become durable, in batches.
+        """Yield changes as they become durable, in batches.
 
-        Raises `ApiError` 410 when the place to begin is no longer kept.
+        Raises `ApiError` 410 if the version to begin at is compacted.
         """
         return reading.watching(self.store, kind, scope(kind, namespace), options or WatchOptions())
 
     # Writing.
 
     async def create(self, kind: Kind, namespace: str, obj: Object, options: WriteOptions = DEFAULT_WRITE) -> Answer:
-        """Make an object. `obj` is the callee's from here on."""
+        """Create an object. The registry takes over `obj`."""
         return await self._do(kind, lambda: self.decide.create(kind, namespace, obj, options), options.dry_run)
 
     async def update(
@@ -142,7 +132,7 @@ class Registry:
         *,
         subresource: str = "",
     ) -> Answer:
-        """Replace an object, or its status. `obj` is the callee's from here on."""
+        """Replace an object, or its status. The registry takes over `obj`."""
         return await self._do(
             kind,
             lambda: self.decide.update(kind, namespace, name, obj, options, subresource=subresource),
@@ -177,7 +167,7 @@ class Registry:
         *,
         subresource: str = "",
     ) -> Answer:
-        """Declare the fields that the manager wants an object to have; it is made if it is not there."""
+        """Apply a configuration on the server side. The object is created if it does not exist."""
         return await self._do(
             kind,
             lambda: self.decide.apply(kind, namespace, name, config, options, subresource=subresource),
@@ -185,7 +175,7 @@ class Registry:
         )
 
     async def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions = DEFAULT_DELETE) -> Answer:
-        """Delete an object, or mark it for deletion while finalizers hold it."""
+        """Delete an object, or mark it for deletion while it has finalizers."""
         return await self._do(kind, lambda: self.decide.delete(kind, namespace, name, options), options.dry_run)
 
     async def delete_collection(
@@ -198,9 +188,9 @@ class Registry:
         deleted: Callable[[str, int], None] = lambda name, revision: None,
         is_over: Callable[[], bool] = lambda: False,
     ) -> Listing:
-        """Delete every object of a list; each on its own, those that are gone meanwhile are passed over.
+        """Delete every object of a list, one by one. Those that are gone meanwhile are skipped.
 
-        `deleted` gets the name and the revision of each as soon as it is. It ends between two when it `is_over`.
+        `deleted` is called with the name and revision of each. Stops between two when `is_over` returns True.
         """
         found = await self.list(kind, namespace, select)
         for value in found.items:
@@ -216,8 +206,8 @@ class Registry:
                 deleted(meta["name"], answer.revision)
         return found
 
-    async def write(self, operations: Sequence[Operation], *, party: str = "") -> Answers:
-        """One operation; or several in one atomic commit, all or none, each object at most once. `party`: who asks."""
+    async def write(self, operations: Sequence[Operation], *, caller: str = "") -> Answers:
+        """Write one operation, or several in one atomic commit, each object at most once. `caller`: see `Slices`."""
         if len(operations) == 1:
             (o,) = operations
             if o.verb == "delete_collection":
@@ -228,24 +218,24 @@ class Registry:
         if len(dry_runs) > 1:
             raise errors.bad_request("a batch is a dry run as a whole, or not at all")
         decide = [partial(decided, self.decide, o) for o in operations]
-        answers = await self.batch(decide, dry_run=True in dry_runs, party=party)
+        answers = await self.batch(decide, dry_run=True in dry_runs, caller=caller)
         return [_shown(o.kind, answer) for o, answer in zip(operations, answers, strict=True)]
 
     async def write_each(
-        self, operations: Iterable[Operation | errors.ApiError], *, bytes_max: int = 0, party: str = ""
+        self, operations: Iterable[Operation | errors.ApiError], *, bytes_max: int = 0, caller: str = ""
     ) -> Each:
-        """Write each operation by itself, in order: what comes of one is for those after it as if it were durable.
+        """Write each operation by itself, in order. Each is decided on the accepted state of those before it.
 
-        Nothing comes in between for a slice of time, and all of that goes into one commit of the store. An operation
+        Operations of one slice of time are decided without others in between and go into one commit. An operation
         is taken from the iterable when it is decided; an error in its place is its answer. Beyond `bytes_max` of
-        answers (0: any number), operations are refused with 413. `party`: who asks, and takes turns with others.
+        answers (0: unbounded), operations are refused with 413. `caller`: see `Slices`.
         """
         store = self.store
         answers: Each = []
         parts: Parts = []
         await store.room()
         size = 0
-        async with Slices(party) as slices:
+        async with Slices(caller) as slices:
             for operation in operations:
                 answer = self._written(operation) if not bytes_max or size < bytes_max else _too_much(bytes_max)
                 size += len(answer.value) if isinstance(answer, Answer) else 0
@@ -267,13 +257,13 @@ class Registry:
         return answers
 
     def _written(self, operation: Operation | errors.ApiError) -> Answer | errors.ApiError:
-        """Decide an operation, and have the store accept it."""
+        """Decide an operation and hand it to the store, without waiting for the commit."""
         if isinstance(operation, errors.ApiError):
             return operation
         try:
             decision = decided(self.decide, operation)
             if isinstance(decision, Unchanged) or operation.dry_run:
-                return _shown(operation.kind, _foretold(decision))
+                return _shown(operation.kind, _unwritten(decision))
             return _shown(operation.kind, self._answer(decision, self.store.accept(decision.write())))
         except errors.ApiError as refused:
             return refused
@@ -283,20 +273,23 @@ class Registry:
             return _not_durable(failed)
 
     async def batch(
-        self, decide: Sequence[Callable[[], Decision]], *, dry_run: bool = False, party: str = ""
+        self, decide: Sequence[Callable[[], Decision]], *, dry_run: bool = False, caller: str = ""
     ) -> Answers:
-        """Several writes in one atomic commit. Each object at most once.
+        """Write several objects in one atomic commit, each at most once.
 
-        Each of `decide` may be called several times: deciding a long batch lets other writes come in between. `party`:
-        who asks, and takes turns with others.
+        Each of `decide` may be called several times: other writes may come in between while a long batch is decided.
+        `caller`: see `Slices`.
         """
         if len(decide) > BATCH_OBJECTS_MAX:
             raise errors.bad_request(f"a batch has at most {BATCH_OBJECTS_MAX} objects, not {len(decide)}")
-        return await self._do_all(lambda: self._decided(decide, party), dry_run)
+        return await self._do_all(lambda: self._decided(decide, caller), dry_run)
 
-    async def _decided(self, decide: Sequence[Callable[[], Decision]], party: str) -> Decisions:
-        """All decisions, on the newest accepted state. Nothing comes in between the last look at it and the return."""
-        async with Slices(party) as slices:
+    async def _decided(self, decide: Sequence[Callable[[], Decision]], caller: str) -> Decisions:
+        """Return all decisions on the newest accepted state.
+
+        No write comes in between the last check of it and the return.
+        """
+        async with Slices(caller) as slices:
             return await self._decided_by_slices(decide, slices)
 
     async def _decided_by_slices(self, decide: Sequence[Callable[[], Decision]], slices: Slices) -> Decisions:
@@ -304,7 +297,7 @@ class Registry:
         taken = 0
         left: Sequence[int] = range(len(decide))
         for _ in range(BATCH_ROUNDS_MAX):
-            seen = self.store.accepted
+            accepted = self.store.accepted
             for at in left:
                 if slices.is_over:
                     await slices()
@@ -314,7 +307,7 @@ class Registry:
                 if taken > BATCH_BYTES_MAX:
                     message = f"the objects of a batch have at most {BATCH_BYTES_MAX} bytes, and those of this one more"
                     raise errors.ApiError(413, "RequestEntityTooLarge", f"{message}: write them in parts")
-            if self.store.accepted != seen:
+            if self.store.accepted != accepted:
                 left = [at for at, decision in found.items() if self.decide.is_stale(decision)]
             else:
                 left = ()
@@ -325,7 +318,7 @@ class Registry:
     # Scale.
 
     def get_scale(self, kind: Kind, namespace: str, name: str) -> Answer:
-        """The scale subresource of an object."""
+        """Return the scale subresource of an object."""
         check_subresource(kind, "scale")
         answer = self.get(kind, namespace, name)
         return Answer(_encode(scaling.of(kind, _decode(answer.value))), answer.revision)
@@ -343,16 +336,16 @@ class Registry:
             changes = [d for d in decisions if not isinstance(d, Unchanged)]
             if len(changes) > 1 and len({c.key for c in changes}) < len(changes):
                 raise errors.bad_request("a batch may change each object only once")
-            seen = self.store.accepted
+            accepted = self.store.accepted
             if dry_run:
-                await self.store.durable(seen)
-                return [_foretold(d) for d in decisions]
+                await self.store.durable(accepted)
+                return [_unwritten(d) for d in decisions]
             entries = iter(await self.store.commit([c.write() for c in changes]) if changes else ())
             if len(changes) < len(decisions):
-                await self.store.durable(seen)
+                await self.store.durable(accepted)
         except errors.ApiError:
-            # The refusal rests on accepted state: it must not be heard before that state is safe.
-            await self._settled()
+            # The refusal rests on accepted state: it must not be answered before that state is durable.
+            await self._wait_until_durable()
             raise
         except (StoreFull, StoreStopped) as failed:
             raise _not_durable(failed) from None
@@ -360,9 +353,9 @@ class Registry:
             change = next(c for c in changes if c.key == lost.key)
             name = change.name if isinstance(change, Amended) else change.new["metadata"]["name"]
             raise errors.conflict(change.kind, name) from None
-        return [_foretold(d) if isinstance(d, Unchanged) else self._answer(d, next(entries)) for d in decisions]
+        return [_unwritten(d) if isinstance(d, Unchanged) else self._answer(d, next(entries)) for d in decisions]
 
-    async def _settled(self) -> None:
+    async def _wait_until_durable(self) -> None:
         try:
             await self.store.durable(self.store.accepted)
         except (StoreFull, StoreStopped) as failed:
@@ -376,14 +369,14 @@ class Registry:
         return Answer(value, entry.rev, change.warnings, created=change.old is None, gone=change.gone)
 
     async def ensure_namespace(self, name: str) -> None:
-        """Make a namespace unless it is there."""
+        """Create a namespace unless it exists."""
         if self.store.head(Namespace.api.key("", name)) is None:
             obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             await self.create(Namespace.api, "", obj, WriteOptions(manager="rota"))
 
 
 def _taken(decision: Decision | None) -> int:
-    """Memory that a decision keeps, in about: most of it is for the values of an object."""
+    """Estimate the memory of a decision, most of which is for the values of the object."""
     if not isinstance(decision, Change):
         return 0
     return len(_encode(decision.new)) + VALUE_BYTES * sizes.counted(decision.new, sizes.VALUES_MAX)
@@ -394,7 +387,7 @@ def _time_text(second: int) -> str:
 
 
 def _shown(kind: Kind, answer: Answer) -> Answer:
-    """The answer with its object in the version of the kind."""
+    """Return the answer with its object in the version of the kind."""
     if kind.stored is None:
         return answer
     return msgspec.structs.replace(answer, value=versions.shown(kind, answer.value))
@@ -409,8 +402,8 @@ def _too_much(bytes_max: int) -> errors.ApiError:
     return errors.ApiError(413, "RequestEntityTooLarge", message)
 
 
-def _foretold(decision: Decision) -> Answer:
-    """The answer where nothing is written: the object as it is, or as it would be, at the version it has now."""
+def _unwritten(decision: Decision) -> Answer:
+    """Return the answer of a decision that is not written: the object as it is or would be, at its current version."""
     if isinstance(decision, Unchanged):
         return Answer(decision.value, decision.revision, decision.warnings)
     if isinstance(decision, Amended):

@@ -1,4 +1,4 @@
-"""What the rules of a Role allow, and that nobody hands on what they do not have."""
+"""Permissions of Roles, and the check that nobody grants permissions that they do not have."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 ALL = "*"
 DECODED_MAX = 1024
-"""Roles whose rules are remembered without reading them again."""
+"""Bound on the cached rules of Roles."""
 
 Rules = tuple[PolicyRule, ...]
 
 
 def rules_of(store: Store, namespace: str, name: str) -> Rules:
-    """Return what a Role allows now; nothing if there is none, or one that is being deleted."""
+    """Return the rules of a Role; none if it does not exist or is being deleted."""
     entry = store.get(Role.api.key(namespace, name))
     return _rules(entry.value) if entry is not None else ()
 
@@ -35,7 +35,7 @@ def _rules(value: bytes) -> Rules:
 
 
 def allow(rules: Rules, verb: str, group: str, resource: str, name: str = "") -> bool:
-    """Report whether a rule allows this. A part of an object is `instances/exec`."""
+    """Report whether a rule allows a verb. A subresource is written as `instances/exec`."""
     return any(_meets(rule, verb, group, resource) and _is_named(rule, name) for rule in rules)
 
 
@@ -57,7 +57,7 @@ def _is_named(rule: PolicyRule, name: str) -> bool:
 
 
 def check(kind: Kind, new: dict[str, Any], held: Rules) -> None:
-    """Raise Forbidden when somebody who holds no more than this writes a Role that has more."""
+    """Raise Forbidden for a Role with permissions that its writer does not hold."""
     if kind is not Role.api:
         return
     for i, rule in enumerate(msgspec.convert(new.get("rules") or [], list[PolicyRule])):
@@ -67,7 +67,7 @@ def check(kind: Kind, new: dict[str, Any], held: Rules) -> None:
 
 
 def _lacking(wanted: PolicyRule, held: Rules) -> Iterator[str]:
-    """Find what a rule has and those that are held have not."""
+    """Yield the permissions of a rule that the held rules do not cover."""
     for verb in wanted.verbs:
         for group in wanted.api_groups:
             for resource in wanted.resources:

@@ -25,7 +25,7 @@ COPIED = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 def of(kind: Kind, obj: Object) -> Object:
-    """The Scale of an object."""
+    """Return the Scale of an object."""
     assert kind.scale is not None, f"{kind} has no scale"
     replicas = _at(obj, kind.scale.spec_replicas)
     status: Object = {"replicas": _at(obj, kind.scale.status_replicas) or 0}
@@ -35,14 +35,14 @@ def of(kind: Kind, obj: Object) -> Object:
         "apiVersion": API_VERSION,
         "kind": "Scale",
         "metadata": {k: obj["metadata"][k] for k in COPIED if k in obj["metadata"]},
-        # As Kubernetes writes it: none is left out.
+        # As in Kubernetes, 0 is left out.
         "spec": {"replicas": replicas} if replicas else {},
         "status": status,
     }
 
 
 def changed(kind: Kind, obj: Object, scale: Object) -> Object:
-    """The object with the replicas of a Scale, for the usual update of it."""
+    """Return the object with the replicas of a Scale, to be updated as usual."""
     assert kind.scale is not None, f"{kind} has no scale"
     _check_form(scale)
     replicas = (scale.get("spec") or {}).get("replicas") or 0
@@ -60,7 +60,7 @@ def changed(kind: Kind, obj: Object, scale: Object) -> Object:
 
 
 def applied(kind: Kind, scale: Any) -> Object:
-    """The configuration of the object that an applied Scale stands for: its replicas, and nothing else."""
+    """Return the configuration of the object for an applied Scale, which has its replicas only."""
     assert kind.scale is not None, f"{kind} has no scale"
     sent = (scale.get("apiVersion"), scale.get("kind")) if isinstance(scale, dict) else ("", "")
     if sent != (API_VERSION, SCALE.name):
@@ -81,7 +81,7 @@ def applied(kind: Kind, scale: Any) -> Object:
 
 
 def _check_form(scale: Object) -> None:
-    """Refuse what is no Scale. What its replicas may be is the object's to say."""
+    """Refuse a malformed Scale. The bounds of its replicas are checked with the object."""
     for part in ("metadata", "spec", "status"):
         value = scale.get(part)
         if not isinstance(value, dict | None):

@@ -1,9 +1,9 @@
-"""Label and field selectors, as clients write them."""
+"""Label and field selectors, and the objects and events that they are evaluated on."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,9 +14,9 @@ from rota.api import Kind
 from rota.registry.errors import ApiError, bad_request
 
 REQUIREMENTS_MAX = 32
-"""Terms of one selector at most. Each is asked for each change, by each watch that has it."""
+"""Bound on the terms of one selector. Each watch evaluates them for each change."""
 VALUES_MAX = 256
-"""Values of all terms of a label selector together: a watch keeps them as long as it lasts."""
+"""Bound on the values of all terms of a label selector: a watch keeps them in memory."""
 SELECTOR_LENGTH_MAX = 8192
 
 INT64_DIGITS_MAX = 19
@@ -31,9 +31,9 @@ LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
 
 Labels = dict[str, str]
 Paths = tuple[tuple[str, ...], ...]
-"""Where the value of a field is: the first of these at which something is counts."""
+"""Paths of the value of a field. The first one with a value counts."""
 NAME = (("metadata", "name"),)
-"""Where the name of an object is."""
+"""The paths of the name of an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Requirement:
 
 
 def _number(text: str) -> int | None:
-    """A whole number of 64 bits."""
+    """Parse a whole number of 64 bits; None if it is none."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > INT64_DIGITS_MAX:
         return None
@@ -71,7 +71,7 @@ def _number(text: str) -> int | None:
 
 
 def parse_labels(text: str) -> tuple[Requirement, ...]:
-    """The terms of a label selector."""
+    """Parse a label selector."""
     if len(text) > SELECTOR_LENGTH_MAX:
         raise bad_request(f"the label selector is longer than {SELECTOR_LENGTH_MAX} characters")
     tokens = _Tokens(text)
@@ -90,7 +90,7 @@ def parse_labels(text: str) -> tuple[Requirement, ...]:
 
 
 class _Tokens:
-    """The words of a selector, in one pass over its text."""
+    """The tokens of a selector."""
 
     def __init__(self, text: str) -> None:
         self._words = [found[1] or found[2] or found[3] for found in _TOKEN.finditer(text)]
@@ -101,7 +101,7 @@ class _Tokens:
         return self._words[self._at] if self._at < len(self._words) else None
 
     def next(self) -> str:
-        """The word that is here; the one after it is here then."""
+        """Return the current token and advance."""
         word = self.here or ""
         self._at += 1
         return word
@@ -135,7 +135,7 @@ def _requirement(tokens: _Tokens) -> Requirement:
 
 
 def _values(tokens: _Tokens) -> list[str]:
-    """The values between parentheses; between two commas there is an empty one."""
+    """Parse the values between parentheses. Between two commas there is an empty one."""
     tokens.take("(")
     if tokens.here == ")":
         raise bad_request("unable to parse requirement: for 'in', 'notin' operators, values set can't be empty")
@@ -160,14 +160,14 @@ def _checked(key: str, value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FieldTerm:
-    """One term of a field selector: where its value is, and what it must or must not be."""
+    """One term of a field selector: the paths of the value, and the value that it must or must not equal."""
 
     paths: Paths
     equal: bool
     value: str
 
     def matches(self, text: str) -> bool:
-        """Report whether the text at these paths is what is asked for."""
+        """Report whether the text at the paths satisfies the term."""
         return (text == self.value) == self.equal
 
 
@@ -179,7 +179,7 @@ def _text_at(obj: dict[str, Any], path: tuple[str, ...]) -> str:
 
 
 def parse_fields(kind: Kind, text: str) -> tuple[FieldTerm, ...]:
-    """The terms of a field selector. Only fields that the kind declares selectable may be used."""
+    """Parse a field selector. Only fields that the kind declares selectable may be used."""
     if len(text) > SELECTOR_LENGTH_MAX:
         raise bad_request(f"the field selector is longer than {SELECTOR_LENGTH_MAX} characters")
     allowed = _selectable(kind)
@@ -200,14 +200,14 @@ def parse_fields(kind: Kind, text: str) -> tuple[FieldTerm, ...]:
 
 
 def named(kind: Kind, text: str) -> str:
-    """Return the name that a field selector asks for; empty if it does not ask for one alone."""
+    """Return the name that a field selector requires; empty if it does not require exactly one."""
     wanted = {term.value for term in parse_fields(kind, text) if term.equal and term.paths == NAME}
     return wanted.pop() if len(wanted) == 1 else ""
 
 
 @cache
 def _selectable(kind: Kind) -> dict[str, Paths]:
-    """The fields that selectors may use, and where in the stored object each is."""
+    """Return the selectable fields of a kind, each with its paths in the stored object."""
     own = ("metadata.name", *(("metadata.namespace",) if kind.namespaced else ()))
     fields = {name: (name,) for name in (*own, *(path.lstrip(".") for path in kind.selectable))} | dict(
         kind.selected_at
@@ -216,7 +216,7 @@ def _selectable(kind: Kind) -> dict[str, Paths]:
 
 
 def _unescaped(value: str) -> str:
-    """A value without the backslashes that keep commas, equals signs and backslashes in it from meaning anything."""
+    """Return a value without the escapes of commas, equals signs and backslashes."""
     if "\\" not in value and "=" not in value:
         return value
     if not _ESCAPED_VALUE.fullmatch(value):
@@ -238,8 +238,8 @@ class _LabelsOnly(msgspec.Struct):
 _decode_labels = msgspec.json.Decoder(_LabelsOnly).decode
 
 
-class Look:
-    """The labels and fields of an object, read once for all selectors: objects are large, and watches many."""
+class LazyObject:
+    """An encoded object whose labels and fields are decoded once, when the first selector needs them."""
 
     __slots__ = ("_labels", "_texts", "value")
 
@@ -263,8 +263,31 @@ class Look:
         return self._texts[term.paths]
 
 
+SHARED_VALUES_MAX = 8
+"""Bound on the values cached for one event. There are few, since clients choose among few forms."""
+
+
+class SharedEvent:
+    """Values derived from one event, computed once for all its watches."""
+
+    __slots__ = ("_values", "before", "now")
+
+    def __init__(self, now: bytes, before: bytes | None) -> None:
+        self.now = LazyObject(now)
+        self.before = LazyObject(before) if before is not None else None
+        self._values: dict[Hashable, bytes] = {}
+
+    def once(self, name: Hashable, make: Callable[[], bytes]) -> bytes:
+        """Return the value of a name, made by `make` the first time."""
+        if (value := self._values.get(name)) is None:
+            value = make()
+            if len(self._values) < SHARED_VALUES_MAX:
+                self._values[name] = value
+        return value
+
+
 class Selection:
-    """What a list or a watch asks for."""
+    """The label and field selector of a list or a watch."""
 
     __slots__ = ("_allowed", "fields", "labels", "name")
 
@@ -273,22 +296,31 @@ class Selection:
         fields = parse_fields(kind, field_selector)
         exact = [t for t in fields if t.paths == NAME and t.equal]
         self.name = exact[0].value if len(exact) == 1 else None
-        """The one name asked for: the rest then need not be looked at."""
+        """The one name that is selected, which is checked before the object is decoded."""
         self.fields = tuple(t for t in fields if not (self.name is not None and t is exact[0]))
         self._allowed = _selectable(kind)
 
     def __bool__(self) -> bool:
         return bool(self.labels or self.fields or self.name is not None)
 
-    def matches(self, key: str, look: Look) -> bool:
-        """Report whether an object is asked for."""
+    def matches(self, key: str, obj: LazyObject) -> bool:
+        """Report whether an object is selected."""
         if self.name is not None and key.rpartition("/")[2] != self.name:
             return False
         if self.labels:
-            labels = look.labels
+            labels = obj.labels
             if not all(requirement.matches(labels) for requirement in self.labels):
                 return False
-        return all(term.matches(look.text(term, self._allowed.values())) for term in self.fields)
+        return all(term.matches(obj.text(term, self._allowed.values())) for term in self.fields)
 
 
-__all__ = ["ApiError", "FieldTerm", "Look", "Requirement", "Selection", "parse_fields", "parse_labels"]
+__all__ = [
+    "ApiError",
+    "FieldTerm",
+    "LazyObject",
+    "Requirement",
+    "Selection",
+    "SharedEvent",
+    "parse_fields",
+    "parse_labels",
+]

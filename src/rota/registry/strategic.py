@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rota.api.structure import ANY, Node
+from rota.api.structure import ANY, Structure
 from rota.registry.elements import of_item
 
 _PATCH = "$patch"
@@ -31,11 +31,14 @@ _MISSING: Any = object()
 
 
 class StrategicPatchError(ValueError):
-    """A strategic merge patch that cannot be read or does not fit its target."""
+    """A strategic merge patch that is malformed or does not fit its target."""
 
 
-def strategic_merge(target: dict[str, Any], patch: dict[str, Any], node: Node) -> dict[str, Any]:
-    """`target` with `patch` merged in. Nulls remove. The result shares sub-values with both; neither is changed."""
+def strategic_merge(target: dict[str, Any], patch: dict[str, Any], node: Structure) -> dict[str, Any]:
+    """Return `target` with `patch` merged in.
+
+    Null removes. The result shares sub-values with both; neither is changed.
+    """
     if _PATCH in patch:
         return _directed(patch)
     out = dict(target)
@@ -69,7 +72,7 @@ def _directed(patch: dict[str, Any]) -> dict[str, Any]:
     raise StrategicPatchError(f"unknown patch type: {patch[_PATCH]} in map: {_shown(patch)}")
 
 
-def _child(node: Node, name: str) -> Node:
+def _child(node: Structure, name: str) -> Structure:
     return node.fields.get(name) or node.item or ANY
 
 
@@ -93,7 +96,7 @@ def _delete_from(out: dict[str, Any], directive: str, gone: Any) -> None:
     elif isinstance(out.get(name), list):
         if not isinstance(gone, list):
             raise StrategicPatchError("invalid patch format of primitive list")
-        # Only of primitives, as the name says: these can be looked up, however many there are.
+        # Primitives only, as the directive says; these are hashable.
         values = {value for value in gone if not isinstance(value, dict | list)}
         out[name] = [item for item in out[name] if isinstance(item, dict | list) or item not in values]
 
@@ -105,7 +108,7 @@ def _named(directive: str, prefix: str, problem: str) -> str:
     return name
 
 
-def _merged(target: Any, patch: Any, node: Node) -> Any:
+def _merged(target: Any, patch: Any, node: Structure) -> Any:
     if isinstance(target, dict) and isinstance(patch, dict):
         return strategic_merge(target, patch, node)
     if isinstance(target, list) and isinstance(patch, list):
@@ -119,8 +122,7 @@ def _merged(target: Any, patch: Any, node: Node) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value of the patch that meets nothing to merge with: without directives and nulls; _MISSING if it is a
-    directive."""
+    """Return a value of the patch that is not merged, without directives and nulls; _MISSING if it is a directive."""
     if isinstance(value, dict):
         if _PATCH in value:
             return _MISSING
@@ -131,7 +133,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _merged_items(target: list[Any], patch: list[Any], node: Node) -> list[Any]:
+def _merged_items(target: list[Any], patch: list[Any], node: Structure) -> list[Any]:
     items = {_identified(item, node): item for item in target}
     merging = []
     is_replaced = False
@@ -159,7 +161,7 @@ def _merged_items(target: list[Any], patch: list[Any], node: Node) -> list[Any]:
     return _ordered(list(items.values()), merging, target, node)
 
 
-def _identified(item: Any, node: Node) -> str:
+def _identified(item: Any, node: Structure) -> str:
     if node.list_type == "map":
         if not isinstance(item, dict):
             raise StrategicPatchError(f"expected a map, but received {_shown(item)}")
@@ -168,9 +170,8 @@ def _identified(item: Any, node: Node) -> str:
     return of_item(item, node)
 
 
-def _ordered(items: list[Any], patch_order: list[Any], target_order: list[Any], node: Node) -> list[Any]:
-    """`items` with those in `patch_order` in that order, and the others put before the first of them that followed in
-    the target."""
+def _ordered(items: list[Any], patch_order: list[Any], target_order: list[Any], node: Structure) -> list[Any]:
+    """Return `items` in the order of `patch_order`, the others before the first of them that followed in the target."""
     wanted = _places(patch_order, node)
     before = _places(target_order, node)
     named = sorted(
@@ -188,7 +189,7 @@ def _ordered(items: list[Any], patch_order: list[Any], target_order: list[Any], 
     return out + rest[at:]
 
 
-def _places(items: list[Any], node: Node) -> dict[str, int]:
+def _places(items: list[Any], node: Structure) -> dict[str, int]:
     out: dict[str, int] = {}
     for index, item in enumerate(items):
         out.setdefault(_identified(item, node), index)
@@ -196,7 +197,7 @@ def _places(items: list[Any], node: Node) -> dict[str, int]:
 
 
 def _reorder(
-    out: dict[str, Any], target: dict[str, Any], patch: dict[str, Any], directive: str, order: Any, node: Node
+    out: dict[str, Any], target: dict[str, Any], patch: dict[str, Any], directive: str, order: Any, node: Structure
 ) -> None:
     problem = "invalid patch format of setElementOrder list"
     name = _named(directive, _ORDER, problem)
@@ -210,8 +211,8 @@ def _reorder(
     out[name] = _ordered(out[name], order, target.get(name) or [], child)
 
 
-def _check_order(patched: list[Any], order: list[Any], node: Node) -> None:
-    """The items of the patch must be among those ordered, and in that order."""
+def _check_order(patched: list[Any], order: list[Any], node: Structure) -> None:
+    """Raise StrategicPatchError unless the items of the patch are among those of `order`, in that order."""
     remaining = iter([_identified(item, node) for item in order])
     if order and any(_identified(item, node) not in remaining for item in patched):
         raise StrategicPatchError(

@@ -1,4 +1,4 @@
-"""The namespace of the control plane's own objects. Nobody but admins reaches it, whatever else they may reach."""
+"""The namespace of the control plane's own objects, which only admins can access."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
 
 SYSTEM_NAMESPACE = "rota-system"
 CELL_NAMESPACE_PREFIX = "rota-cell-"
-"""Before the name of a cell: the namespace of what is bound to it."""
+"""Prefix of the namespace of a cell's own objects, before the cell's name."""
 LEASE_NAME = "rota-controllers"
 FORMER_NAMESPACE = "default"
-"""Where the lease of the controllers was in earlier releases."""
+"""Namespace of the controllers' lease in earlier releases."""
 LEASE_SECONDS_MAX = 60
-"""Of a lease that is moved: anybody with a token for its former namespace may have written it."""
+"""Bound on the duration of a moved lease, which anybody with a token for its former namespace may have written."""
 
 _WRITE = WriteOptions(manager="rota")
 
 
 def cell_uid(store: Store, namespace: str) -> str:
-    """Return the uid of the Cell whose namespace this is; empty: there is none."""
+    """Return the uid of the Cell of a namespace; empty if there is none."""
     entry = store.get(Cell.api.key("", namespace.removeprefix(CELL_NAMESPACE_PREFIX)))
     return stored_uid(entry.value) if entry is not None else ""
 
 
 def stored_uid(value: bytes) -> str:
-    """Return the uid of an object as it is stored, whatever release has written the rest of it."""
+    """Return the uid of a stored object without decoding the rest, which another release may have written."""
     return str(msgspec.json.decode(value)["metadata"]["uid"])
 
 
 async def establish(registry: Registry) -> None:
-    """Make the namespace, and move there what an earlier release had elsewhere.
+    """Create the system namespace, and move the lease of an earlier release there.
 
-    It is moved once, when the namespace is made: what is made there later is somebody's own.
+    The lease is moved only when the namespace is created: a later lease of that name is somebody else's.
     """
     if registry.store.head(Namespace.api.key("", SYSTEM_NAMESPACE)) is not None:
         return

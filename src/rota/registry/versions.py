@@ -1,8 +1,8 @@
-"""Kinds that are served in several versions: between the form of each and the one form that is stored. Pure.
+"""Conversion between the served versions of a kind and its stored form. Pure.
 
-Versions differ in the names of outermost fields alone. managedFields name fields as the version does that their manager
-used. As on Kubernetes, whose versions of one group alone are converted into each other, a write through a version
-forgets what was owned through others.
+Versions differ in the names of top-level fields only. managedFields have the names of the version that their manager
+used. As on Kubernetes, which converts between versions of one group only, a write through a version
+drops the entries of others.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from rota.registry.managed import Entry
 
 Object = dict[str, Any]
 SEVERAL = frozenset(kind.storage.bucket for kind in OTHER_VERSIONS.values())
-"""The buckets of what is served in several versions."""
+"""Buckets of the kinds that are served in several versions."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
 def shown(kind: Kind, value: bytes) -> bytes:
-    """What is stored, in the version of a kind."""
+    """Return a stored object in the version of a kind, as JSON."""
     return value if kind.stored is None else _encode(outward(kind, _decode(value)))
 
 
 def outward(kind: Kind, obj: Object) -> Object:
-    """A stored object in the version of a kind. It shares its values."""
+    """Return a stored object in the version of a kind. It shares values."""
     if kind.stored is None:
         return obj
     names = {stored: name for name, stored in kind.renamed.items()}
@@ -39,7 +39,7 @@ def outward(kind: Kind, obj: Object) -> Object:
 
 
 def inward(kind: Kind, obj: Object) -> Object:
-    """An object of a version in the form that is stored. It shares its values."""
+    """Return an object of a version in its stored form. It shares values."""
     if kind.stored is None:
         return obj
     framed = {kind.renamed.get(name, name): value for name, value in obj.items()}
@@ -47,7 +47,7 @@ def inward(kind: Kind, obj: Object) -> Object:
 
 
 def managed_inward(version: Kind, managed: list[Entry]) -> list[Entry]:
-    """What is owned through a version, in the names of the stored form."""
+    """Return the entries written through a version, in the names of the stored form."""
     if version.storage.bucket not in SEVERAL:
         return managed
     own = [each for each in managed if each.get("apiVersion") == version.api_version]
@@ -55,7 +55,7 @@ def managed_inward(version: Kind, managed: list[Entry]) -> list[Entry]:
 
 
 def managed_outward(version: Kind, managed: list[Entry]) -> list[Entry]:
-    """The same, in the names of the version."""
+    """Return entries in the names of the version."""
     if version.stored is None:
         return managed
     names = {stored: name for name, stored in version.renamed.items()}
@@ -74,7 +74,7 @@ def _element(element: str, names: Mapping[str, str]) -> str:
 
 
 def path_outward(kind: Kind, path: str) -> str:
-    """A path of the stored form, as `.message`, in the names of a version."""
+    """Return a path of the stored form, such as `.message`, in the names of a version."""
     first, dot, rest = path.removeprefix(".").partition(".")
     names = {stored: name for name, stored in kind.renamed.items()}
     return f".{names.get(first, first)}{dot}{rest}" if path.startswith(".") else path

@@ -80,7 +80,7 @@ class Batches:
         except ApiError as error:
             return Response(error.code, _encode(error.status()))
         try:
-            answers = await self._registry.write(operations, party=user.party or user.name)
+            answers = await self._registry.write(operations, caller=user.party or user.name)
         except ApiError as error:
             # Whichever of them failed, the others were looked at, too. Each object has one line.
             tried = dict.fromkeys((VERBS[o.verb], o.kind.bucket, o.namespace, o.name) for o in operations)
@@ -109,7 +109,7 @@ class Batches:
                 yield tried[-1]
 
         party = user.party or user.name
-        answers = await self._registry.write_each(decided_on(), bytes_max=BATCH_BYTES_MAX, party=party)
+        answers = await self._registry.write_each(decided_on(), bytes_max=BATCH_BYTES_MAX, caller=party)
         results = []
         for o, answer in zip(tried, answers, strict=True):
             if isinstance(o, Operation):

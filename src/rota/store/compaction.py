@@ -1,4 +1,4 @@
-"""When to compact, and up to where. Pure: the clock is a parameter, and nothing here touches a file."""
+"""The compaction policy: when to compact, and up to which revision. Pure: the clock is a parameter."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Checkpoint(NamedTuple):
 
 
 class Policy:
-    """History is kept for a time, but not beyond a number of superseded rows: past that, half of them go.
+    """Keeps history for a time, but at most a number of superseded rows: beyond it, half of them are removed.
 
-    It is asked after a commit, not by a timer: a log that does not grow may keep what it has.
+    It is consulted after a commit, not by a timer: a log that does not grow keeps its history.
     """
 
     def __init__(self, keep_seconds: float, superseded_rows_max: int, clock: Callable[[], float]) -> None:
@@ -33,7 +33,7 @@ class Policy:
         self._checkpoints: deque[Checkpoint] = deque()
 
     def note(self, revision: int, superseded: int) -> None:
-        """The log has grown to a revision, and that has made so many rows superfluous."""
+        """Note that the log has grown to a revision, which superseded some rows."""
         now = self._clock()
         self._superseded += superseded
         last = self._checkpoints[-1] if self._checkpoints else None
@@ -45,7 +45,7 @@ class Policy:
             self._checkpoints.append(Checkpoint(now, revision, self._superseded))
 
     def target(self) -> int:
-        """The revision up to which the log should be compacted now, 0 when it is fine as it is."""
+        """Return the revision up to which the log should be compacted now; 0 if none."""
         old = self._clock() - self._keep_seconds
         crowded = self._superseded - self._removed > self._rows_max
         surplus = self._superseded - self._rows_max // 2
@@ -57,6 +57,6 @@ class Policy:
         return revision
 
     def compacted(self, revision: int) -> None:
-        """The log has been compacted up to a revision."""
+        """Note that the log has been compacted up to a revision."""
         while self._checkpoints and self._checkpoints[0].revision <= revision:
             self._removed = self._checkpoints.popleft().superseded

@@ -1,4 +1,4 @@
-"""Packs what has gone cold: now and then, a little at a time, while the store does other things."""
+"""Background packing of cold objects: now and then, in small steps."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rota.store.model import Entry
 from rota.store.objects import Objects
 
 COOL_AFTER_SECONDS = 60.0
-"""After history has fallen out of a ring, until all objects are looked through."""
+"""Seconds between the drop of history from a ring and the next scan of all objects."""
 STEP_SECONDS = 0.05
 STEP_LOOKS_MAX = 2_000
 STEP_PACKED_MAX = 100
-"""About a millisecond in a step."""
+"""Bound on the packed objects of one step, which takes about a millisecond."""
 
 
 class Cooling:
-    """Owned by its store, which stops it."""
+    """Packs cold objects of a store, which stops it."""
 
     __slots__ = ("_keys", "_objects", "_timer")
 
@@ -28,7 +28,7 @@ class Cooling:
         self._timer: asyncio.TimerHandle | None = None
 
     def soon(self, loop: asyncio.AbstractEventLoop) -> None:
-        """There is something to pack, sooner or later."""
+        """Schedule a scan."""
         if self._timer is None:
             self._timer = loop.call_later(COOL_AFTER_SECONDS, self._begin, loop)
 
@@ -38,7 +38,7 @@ class Cooling:
             self._timer = None
 
     def at_once(self) -> None:
-        """All there is to pack."""
+        """Pack all cold objects now."""
         self._keys = iter([*self._objects.live])
         while self.step():
             pass
@@ -51,7 +51,7 @@ class Cooling:
         self._timer = loop.call_later(STEP_SECONDS, self._go_on, loop) if self.step() else None
 
     def step(self) -> bool:
-        """A part of the work. Whether some is left."""
+        """Do one step of a scan. Return whether more are left."""
         looked = packed = 0
         for key in islice(self._keys, STEP_LOOKS_MAX):
             looked += 1
@@ -61,7 +61,7 @@ class Cooling:
         return looked == STEP_LOOKS_MAX
 
     def _cool(self, key: str) -> bool:
-        """Whether an object was found that has gone cold."""
+        """Pack an object if it is cold. Return whether it was."""
         objects = self._objects
         entry = objects.live.get(key)
         if type(entry) is not Entry:

@@ -1,8 +1,8 @@
-"""What all stores share, which is everything but durability.
+"""The store without its durability, which subclasses add.
 
-A write goes through three states. *Accepted*: checked against the newest state, given its revision, and laid over the
-objects for later writes to be checked against. *Durable*: the kind of store says so, in the order of acceptance.
-*Published*: seen by get, list and watch. Publishing never awaits, so whatever is published together is seen together.
+A write goes through three states. *Accepted*: checked against the newest state, given its revision, and visible to the
+checks of later writes. *Durable*: reported by the subclass, in the order of acceptance.
+*Published*: visible to get, list and watch. Publishing never awaits, so a commit becomes visible as a whole.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heappop, heappush
 from threading import get_ident
-from typing import Any, NamedTuple
-
-from msgspec import Struct
 
 from rota.store.cooling import Cooling
+from rota.store.delivery import Committed, Delivery, Group, Listener, Row
 from rota.store.errors import (
     Conflict,
     FutureRevision,
@@ -34,39 +31,17 @@ from rota.store.packing import Packed, unpacked
 from rota.store.ring import RING_BYTES_MAX, RING_EVENTS_MAX, RINGS_BYTES_MAX, Bucket, growth, weight
 from rota.store.watch import Watch, rouse
 
-TOLD_AT_ONCE_MAX = 256
-"""Events that listeners are told of at once. Before more, whoever watches has its turn."""
 PENDING_WRITES_MAX = 20_000
 PENDING_BYTES_MAX = 64 * 1024 * 1024
 SCAN_PAGE_ENTRIES = 1_000
 CLOSED = "the store was closed"
 
 # `Store.list` hides the builtin from annotations in its class.
-Row = tuple[Event, Entry, Bucket]
 Rows = list[Row]
-Committed = asyncio.Future[list[Entry]]
-Listener = Callable[[list[Event]], None]
-
-
-class Group(Struct, gc=False, eq=False):
-    """The writes of one `commit`, on their way to the disk and back."""
-
-    rows: Rows
-    size: int
-    future: Committed | None
-    """None: the writer waits for the revision instead, with `durable`."""
-
-
-class News(NamedTuple):
-    """Events that are published, and of which nobody but watches has been told."""
-
-    events: list[Event]
-    groups: Sequence[Group]
-    """The groups of which these are the last."""
 
 
 class Store(ABC):
-    """The contract is in the package's docstring."""
+    """A store of versioned bytes. The contract is in the package's docstring."""
 
     def __init__(
         self,
@@ -84,81 +59,78 @@ class Store(ABC):
         self._pending: deque[Group] = deque()
         self._pending_writes = 0
         self._pending_bytes = 0
-        self._turn: list[Group] = []  # accepted in this turn of the loop
-        self._waiters: list[tuple[int, int, asyncio.Future[Any], Exception | None]] = []
-        self._waiters_made = 0
-        self._room: list[asyncio.Future[None]] = []
-        self._listeners: list[Listener] = []
-        self._untold: deque[News] = deque()
-        self._is_telling = False
-        self._told = 0
-        """The revision up to which they are told."""
+        self._batch: list[Group] = []  # accepted in this iteration of the loop
+        self._delivery = Delivery()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        # Why no write is taken any more; then why nothing happens at all any more, and whether that was in good order.
+        # The reason why writes are refused for good; that why the store has stopped; and whether it was closed.
         self._refusing = ""
         self._stopped = ""
         self.failing = ""
-        """Why the disk takes no writes at present; empty: it does, as far as is known."""
+        """The reason why the disk takes no writes at present; empty while it does."""
         self.tight = ""
-        """Why nothing new is taken at present, so that what is there can be changed and deleted; empty: it is."""
+        """The reason why new objects are refused at present, to leave space for changes and deletions; empty if
+        none."""
         self._closed = False
 
-    # What a kind of store adds.
+    # Implemented by subclasses.
 
     @abstractmethod
     def _hand_over(self, groups: list[Group]) -> None:
-        """Makes groups durable, then has `_publish` called with them, in order."""
+        """Make groups durable, then call `_publish` with them, in order."""
 
     @abstractmethod
     async def read_log(self, prefix: str, after: int, upto: int) -> tuple[list[Event], int]:
-        """Events in (after, upto], from further back than memory goes, and the revision up to which they are all.
+        """Return events in (after, upto] that are no longer in memory, and the revision up to which they are complete.
 
-        Raises `Gone` when the log does not go back that far either.
+        Raises `Gone` if the log does not go back that far either.
         """
 
     @abstractmethod
     async def compact(self, revision: int) -> None:
-        """Forgets the history before a revision. Returns when that is done."""
+        """Remove the history before a revision."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Makes durable what was accepted, ends the watches and lets go of the file. Reads from memory still work."""
+        """Make accepted writes durable, end the watches and release the file. Reads from memory still work."""
 
     # Reading.
 
     def get(self, key: str) -> Entry | None:
-        """The published state of a key."""
+        """Return the published state of a key; None if it does not exist."""
         entry = self._objects.live.get(key)
         return None if entry is None else unpacked(entry)
 
     def __contains__(self, key: str) -> bool:
-        """Whether a key is there, as `get` would find it."""
+        """Report whether a key exists, in the published state."""
         return key in self._objects.live
 
     def shared(self, key: str) -> str:
-        """The same key, as the store has it: who keeps many of them has each text in memory once."""
+        """Return the store's own string for a key, so that users who keep many keys share the memory."""
         entry = self._objects.live.get(key)
         return key if entry is None else entry.key
 
     def head(self, key: str) -> Entry | None:
-        """The newest state of a key, accepted writes included: what a writer decides on. A crash may still undo it."""
+        """Return the newest state of a key, accepted writes included.
+
+        Writers decide on it; a crash may still undo it.
+        """
         before = self._before(key)
         return Entry(key, before.value, before.rev) if isinstance(before, Event) else before
 
     @property
     def accepted(self) -> int:
-        """The revision of the newest accepted write, which `durable` can wait for."""
+        """Return the revision of the newest accepted write, which `durable` can wait for."""
         return self._assigned
 
     def count(self, prefix: str) -> int:
         return self._objects.count(prefix)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 0, revision: int = 0, bytes_max: int = 0) -> Page:
-        """The entries under a prefix in the order of their keys.
+        """Return the entries under a prefix, in the order of their keys.
 
-        Only those after the key `after`; at most `limit` of them, all when it is 0; as of `revision`, now when it is 0.
-        With `bytes_max` no more than have so many bytes together, but one at least.
+        Only those after the key `after`; at most `limit`, all if it is 0; as of `revision`, now if it is 0.
+        With `bytes_max`, as many as have at most so many bytes together, but at least one.
         """
         if revision in (0, self.revision):
             return self._objects.page(prefix, after, limit, self.revision, bytes_max)
@@ -166,7 +138,7 @@ class Store(ABC):
         return self._objects.past_page(prefix, after, limit, revision, bytes_max)
 
     def scan(self, prefix: str) -> Iterator[Entry]:
-        """All entries under a prefix, as `list`, but not all in memory at once. Nothing may be published meanwhile."""
+        """Yield all entries under a prefix, not all in memory at once. Nothing may be published meanwhile."""
         after, more = "", True
         while more:
             page = self.list(prefix, after=after, limit=SCAN_PAGE_ENTRIES)
@@ -175,7 +147,7 @@ class Store(ABC):
             after = page.entries[-1].key if more else ""
 
     def watch(self, prefix: str, since: int) -> Watch:
-        """The events under a prefix with a revision above `since`."""
+        """Watch the events under a prefix with a revision above `since`."""
         bucket = self._objects.under(prefix)
         self._check_kept(since)
         return Watch(self, bucket, prefix, since)
@@ -187,22 +159,23 @@ class Store(ABC):
             raise Gone(revision, self.compacted)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Have every event told, whoever wrote it, before its writer hears of it. Returns how to end that.
+        """Call `listener` with every event before its writer's commit resolves. Returns the function that ends it.
 
-        For bookkeeping that must miss nothing: it must be quick and not raise. What is read here may be newer than what
-        was told last; `tell` tells the rest.
+        For bookkeeping that must miss nothing: it must be quick and must not raise. Reads may return newer states
+        than the delivered events; `deliver` delivers the rest.
         """
-        self.tell()
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        self.deliver()
+        listeners = self._delivery.listeners
+        listeners.append(listener)
+        return lambda: listeners.remove(listener)
 
     # Writing.
 
     def commit(self, writes: Sequence[Write]) -> Committed:
-        """Writes all or nothing. The future resolves to the new entries once they are durable and visible.
+        """Write all or nothing. The future resolves to the new entries once they are durable and visible.
 
-        It fails with `Conflict`, `StoreBusy`, `StoreFull` or `StoreStopped`. What a `value` callable raises is raised
-        from here, and nothing is accepted. Cancelling the future does not take the write back.
+        It fails with `Conflict`, `StoreBusy`, `StoreFull` or `StoreStopped`. An exception of a `value` callable is
+        raised from here, and nothing is accepted. Cancelling the future does not undo the write.
         """
         future: Committed = (self._loop or self.loop()).create_future()
         if (refused := self._refusal(writes)) is not None:
@@ -216,10 +189,10 @@ class Store(ABC):
         return future
 
     def accept(self, write: Write) -> Entry:
-        """Take one write without a future of its own: it is durable and visible when `when_durable` of it resolves.
+        """Accept one write without a future of its own: `when_durable` returns one.
 
-        Raises at once what `commit` fails with. Ask for `when_durable` in the same turn of the loop, once for any
-        number of writes: a revision that was not made durable is given again.
+        Raises at once what `commit` fails with. Call `when_durable` in the same iteration of the loop, once for any
+        number of writes: revisions that do not become durable are assigned again.
         """
         if (refused := self._refusal((write,))) is not None:
             raise refused
@@ -228,7 +201,7 @@ class Store(ABC):
         return self._accept((write,), None)[0][1]
 
     def _refusal(self, writes: Sequence[Write]) -> StoreError | None:
-        """Return why nothing can be written now, whatever it is."""
+        """Return the error of any write at present; None if writes are taken."""
         if self._loop is None:
             self.loop()
         assert get_ident() == self._thread, "a store is used from the thread of its loop alone"
@@ -243,7 +216,7 @@ class Store(ABC):
         return None
 
     def _before(self, key: str) -> Entry | Event | None:
-        """The newest state of a key, accepted writes included."""
+        """Return the newest state of a key, accepted writes included."""
         newest = self._known(key)
         return newest.entry() if isinstance(newest, Packed) else newest
 
@@ -254,7 +227,7 @@ class Store(ABC):
         return None if event.deleted else event
 
     def _conflicting(self, writes: Sequence[Write]) -> str | None:
-        """The first key whose newest state is not what its write expects."""
+        """Return the first key whose newest state is not the expected one; None if there is none."""
         rev = self._assigned
         left: dict[str, int] = {}  # where earlier writes of this same call leave a key
         for write in writes:
@@ -273,13 +246,13 @@ class Store(ABC):
         return None
 
     def _refuse(self, key: str, future: Committed) -> None:
-        """Answers with a conflict, once a crash can no longer undo what it conflicts with."""
+        """Fail a future with a conflict, once the conflicting write is durable."""
         conflict = Conflict(key, self.head(key))
         event = self._newest.get(key)
         if event is None:
             future.set_exception(conflict)
         else:
-            self._wait(event.rev, future, conflict)
+            self._delivery.wait(event.rev, future, conflict)
 
     def _accept(self, writes: Sequence[Write], future: Committed | None) -> Rows:
         first = rev = self._assigned
@@ -310,26 +283,26 @@ class Store(ABC):
         self._pending_bytes += size
         group = Group(rows, size, future)
         self._pending.append(group)
-        if not self._turn:
-            # After this turn of the loop, so that all who write in it share one commit.
+        if not self._batch:
+            # After this iteration of the loop, so that all its writes share one commit.
             self.loop().call_soon(self._flush)
-        self._turn.append(group)
+        self._batch.append(group)
         return rows
 
     def _flush(self) -> None:
-        groups, self._turn = self._turn, []
+        groups, self._batch = self._batch, []
         if groups and not self._stopped:
             self._hand_over(groups)
 
     async def durable(self, rev: int) -> None:
-        """Returns when everything up to a revision is durable and visible."""
+        """Wait until everything up to a revision is durable and visible."""
         if rev > self._known_revision:
             await self.when_durable(rev)
 
     @property
     def _known_revision(self) -> int:
-        """The revision up to which everything is visible, and listeners are told."""
-        return self._told if self._untold else self.revision
+        """Return the revision up to which everything is visible and delivered to listeners."""
+        return self._delivery.reached(self.revision)
 
     def when_durable(self, rev: int) -> asyncio.Future[None]:
         """Return a future that resolves when everything up to a revision is durable and visible."""
@@ -341,27 +314,22 @@ class Store(ABC):
         elif rev > self._assigned:
             done.set_exception(FutureRevision(rev, self._assigned))
         else:
-            self._wait(rev, done, None)
+            self._delivery.wait(rev, done, None)
         return done
 
     async def room(self) -> None:
-        """Returns when `commit` would not answer `StoreBusy`."""
+        """Wait until `commit` does not fail with `StoreBusy`."""
         while self.is_full and not self._stopped:
             freed: asyncio.Future[None] = self.loop().create_future()
-            self._room.append(freed)
+            self._delivery.wait_for_room(freed)
             await freed
 
     @property
     def is_full(self) -> bool:
-        """Whether as much waits for the disk as may."""
+        """Report whether the bound on pending writes is reached."""
         return self._pending_writes >= PENDING_WRITES_MAX or self._pending_bytes >= PENDING_BYTES_MAX
 
-    def _wait(self, rev: int, future: asyncio.Future[Any], error: Exception | None) -> None:
-        """Resolves a future, to None or to an error, when a revision is published."""
-        self._waiters_made += 1
-        heappush(self._waiters, (rev, self._waiters_made, future, error))
-
-    # Becoming visible.
+    # Publishing.
 
     def _publish(self, groups: Sequence[Group]) -> None:
         live, newest = self._objects.live, self._newest
@@ -389,11 +357,8 @@ class Store(ABC):
                 bucket.bytes += growth(event)
             self._pending_writes -= len(group.rows)
             self._pending_bytes -= group.size
-        if not self._untold:
-            self._told = self.revision
-        self.revision = groups[-1].rows[-1][0].rev
-        # Watchers first: whatever listeners set off, and when a writer hears that its write is done, whoever watches is
-        # already on its way.
+        before, self.revision = self.revision, groups[-1].rows[-1][0].rev
+        # Watches first: they are scheduled before the effects of listeners and before the writers.
         is_watched = False
         for bucket in touched:
             if bucket.armed:
@@ -402,80 +367,35 @@ class Store(ABC):
             bucket.fresh = -1
             if self._objects.trim(bucket) and self._loop is not None:
                 self._cooling.soon(self._loop)
-        events = [row[0] for group in groups for row in group.rows]
-        if self._loop is None or (not self._untold and (len(events) <= TOLD_AT_ONCE_MAX or not is_watched)):
-            self._untold.append(News(events, groups))
-            self.tell()
-            return
-        # To tell of many takes long: those who watch have their turn before that, and others in between.
-        last = (len(events) - 1) // TOLD_AT_ONCE_MAX
-        for part in range(last + 1):
-            some = events[part * TOLD_AT_ONCE_MAX : (part + 1) * TOLD_AT_ONCE_MAX]
-            self._untold.append(News(some, groups if part == last else ()))
-        if not self._is_telling:
-            self._is_telling = True
-            # What they are sent goes out at the end of the turn of the loop in which they are roused.
-            self._loop.call_soon(self._loop.call_soon, self._tell_some)
+        self._delivery.add(groups, before, self._loop, is_watched=is_watched)
 
-    def tell(self) -> None:
-        """Tell listeners, and then writers, of all that is published."""
-        while self._untold:
-            self._tell_next()
+    def deliver(self) -> None:
+        """Deliver all published events to listeners, and then resolve the futures of their writers."""
+        self._delivery.deliver()
 
-    def _tell_some(self) -> None:
-        assert self._loop is not None
-        if self._untold:
-            self._tell_next()
-        self._is_telling = bool(self._untold)
-        if self._is_telling:
-            self._loop.call_soon(self._tell_some)
-
-    def _tell_next(self) -> None:
-        news = self._untold.popleft()
-        for listener in self._listeners:
-            listener(news.events)
-        self._told = news.events[-1].rev
-        for group in news.groups:
-            if group.future is not None and not group.future.done():
-                group.future.set_result([row[1] for row in group.rows])
-        while self._waiters and self._waiters[0][0] <= self._told:
-            _, _, future, error = heappop(self._waiters)
-            _resolve(future, error)
-        if self._room:
-            self._release_room()
-
-    def _release_room(self) -> None:
-        for freed in self._room:
-            _resolve(freed, None)
-        self._room.clear()
-
-    # What cannot be made durable.
+    # Failures of the disk.
 
     def _stall(self, reason: str) -> None:
-        """What was accepted and is not durable fails, and so does every write until `failing` is empty again."""
+        """Fail the writes that are not durable, and every further one until `failing` is empty again."""
         self.failing = reason
         self._give_up(StoreFull(reason))
 
     def _give_up(self, error: StoreError) -> None:
-        """Forget what was accepted and is not published, as if it had never been asked for."""
-        self.tell()
+        """Fail and forget the writes that are accepted and not published."""
+        self.deliver()
         self._newest.clear()
         for group in self._pending:
-            if group.future is not None and not group.future.done():
-                group.future.set_exception(error)
+            group.fail(error)
         self._pending.clear()
-        self._turn = []
+        self._batch = []
         self._pending_writes = self._pending_bytes = 0
         self._assigned = self.revision
-        for _, _, future, _ in self._waiters:
-            _resolve(future, error)
-        self._waiters.clear()
-        self._release_room()
+        self._delivery.fail(error)
 
-    # The end.
+    # Stopping.
 
     def _end(self, reason: str, closed: bool) -> None:
-        """Nothing happens from here on. What was accepted and is not durable fails; what is published can be read."""
+        """Stop the store. Writes that are not durable fail; published state can still be read."""
         if self._stopped:
             return
         self._refusing = self._stopped = reason
@@ -488,7 +408,7 @@ class Store(ABC):
                     watch.wake()
 
     def ended(self) -> StoreError | None:
-        """How a watch that has seen everything ends; None while the store runs."""
+        """Return the error with which watches end; None while the store runs."""
         if not self._stopped:
             return None
         return WatchClosed(self._stopped) if self._closed else StoreStopped(self._stopped)
@@ -506,12 +426,3 @@ class Store(ABC):
             raise RuntimeError("a store belongs to the event loop that first used it")
         self._loop = loop
         self._thread = get_ident()
-
-
-def _resolve(future: asyncio.Future[Any], error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)

@@ -1,4 +1,4 @@
-"""What a store can answer instead of a result. Every message says what happened and what to do next."""
+"""Errors of stores. Every message says what happened and what to do next."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 class StoreError(Exception):
-    """The root of all errors of this package."""
+    """Base of the errors of this package."""
 
 
 class Conflict(StoreError):  # noqa: N818
-    """A write expected another revision than the one that is there. `actual` is what is there, or None."""
+    """A write expected another revision than the current one. `actual` is the current entry, or None."""
 
     def __init__(self, key: str, actual: Entry | None) -> None:
         there = f"it is at revision {actual.rev}" if actual else "it does not exist"
@@ -24,7 +24,7 @@ class Conflict(StoreError):  # noqa: N818
 
 
 class Gone(StoreError):  # noqa: N818
-    """The history from `revision` on is no longer kept. `compacted` is the oldest revision that still is."""
+    """The history from `revision` on is compacted. `compacted` is the oldest revision that is kept."""
 
     def __init__(self, revision: int, compacted: int) -> None:
         super().__init__(f"revision {revision} is gone, history is kept from {compacted} on; list again")
@@ -33,7 +33,7 @@ class Gone(StoreError):  # noqa: N818
 
 
 class FutureRevision(StoreError):  # noqa: N818
-    """A revision was asked for that this store has not reached."""
+    """A requested revision is above that of the store."""
 
     def __init__(self, revision: int, current: int) -> None:
         super().__init__(f"revision {revision} is in the future, the store is at {current}")
@@ -42,7 +42,7 @@ class FutureRevision(StoreError):  # noqa: N818
 
 
 class StoreBusy(StoreError):  # noqa: N818
-    """Too much is accepted and not yet durable. Nothing of this write was accepted."""
+    """Too many writes are accepted and not durable yet. This write was not accepted."""
 
 
 class StoreStopped(StoreError):  # noqa: N818
@@ -50,11 +50,11 @@ class StoreStopped(StoreError):  # noqa: N818
 
 
 class StoreFull(StoreError):  # noqa: N818
-    """The disk takes no writes at present. Nothing of this write was kept; later ones are taken once it does."""
+    """The disk takes no writes at present. This write was not kept; later ones are taken once it does."""
 
 
 class WatchClosed(StoreError):  # noqa: N818
-    """The watch has ended in good order: it was closed, or its store was."""
+    """The watch was closed, or its store was."""
 
 
 class StoreHeld(StoreError):  # noqa: N818
@@ -68,7 +68,7 @@ class StoreHeld(StoreError):  # noqa: N818
 
 
 class StoreCorrupt(StoreError):  # noqa: N818
-    """The file is not what a store wrote."""
+    """The file is damaged, or is not a store."""
 
     def __init__(self, path: str | PathLike[str], found: str) -> None:
         super().__init__(f"{path} is damaged or not a Rota store: {found}; restore a backup, or move the file away")

@@ -1,4 +1,4 @@
-"""The file of a store: who holds it, whether it is sound, and what is in it."""
+"""The file of a store: its lock, its integrity checks, and its rows."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 _CODE_MASK = 0xFF
 
 
-class Hold:
-    """This process's hold on a store's file: a lock on a file beside it, which the system drops when the process dies.
+class FileLock:
+    """The lock on a store's file: on a lock file beside it, which the system releases when the process dies.
 
-    The lock file is never removed: whoever waits for it would then hold a lock on a file that nobody else sees.
+    The lock file is never removed: a waiting process would then lock a file that no other one opens.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,11 +46,11 @@ def beside(path: Path, suffix: str) -> Path:
 
 
 def open_file(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> sqlite3.Connection:
-    """Opens or creates a store's file, checks it, and brings it to the newest format."""
+    """Open or create a store's file, check it, and migrate it to the newest format."""
     created = create_private(path)
     log = beside(path, "-wal")
     if not created and not path.stat().st_size and log.exists() and log.stat().st_size:
-        # SQLite would remove what is in the log, and begin anew.
+        # SQLite would drop the content of the log and begin anew.
         raise StoreCorrupt(path, f"it is empty, and {log.name} is not")
     with reading(path):
         connection = sqlite3.connect(path)
@@ -70,7 +70,7 @@ def open_file(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> sqlit
 
 
 def check(connection: sqlite3.Connection, path: Path, newest: int) -> None:
-    """Raises when the file is not a sound store of a format that this Rota knows."""
+    """Raise `StoreCorrupt` or `StoreVersion` unless the file is a sound store of a known format."""
     if found := sql.damage(connection):
         raise StoreCorrupt(path, found)
     if not sql.is_ours(connection):
@@ -81,7 +81,7 @@ def check(connection: sqlite3.Connection, path: Path, newest: int) -> None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turns what SQLite says about a damaged file into `StoreCorrupt`. Other errors pass."""
+    """Turn SQLite's errors about a damaged file into `StoreCorrupt`. Other errors pass."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -92,7 +92,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextmanager
 def loading(path: Path) -> Iterator[None]:
-    """`reading`, and a column of another type or a key of another form, which no store writes, is damage too."""
+    """Do as `reading`, and turn errors about malformed columns and keys into `StoreCorrupt` too."""
     with reading(path):
         try:
             yield
@@ -101,7 +101,7 @@ def loading(path: Path) -> Iterator[None]:
 
 
 def rows(connection: sqlite3.Connection, path: Path) -> Iterator[sql.Row]:
-    """Every row of the log, verified: its checksum, that no revision is missing, that it supersedes what was there."""
+    """Yield every row of the log, verified: its checksum, its revision, and the row that it supersedes."""
     compacted = sql.compacted(connection)
     newest: dict[str, int] = {}
     expected = compacted + 1
@@ -126,9 +126,9 @@ def rows(connection: sqlite3.Connection, path: Path) -> Iterator[sql.Row]:
 
 
 def create_private(path: Path) -> bool:
-    """Makes an empty file that nobody else may read, since Secrets go in. False when it is there already.
+    """Create an empty file with mode 600, since it gets Secrets. Returns False if it exists.
 
-    SQLite gives the files that it adds beside it the same mode.
+    SQLite creates the files beside it with the same mode.
     """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -138,7 +138,7 @@ def create_private(path: Path) -> bool:
 
 
 def sync_directory(path: Path) -> None:
-    """Makes names that were added, removed or changed in a directory survive a power cut."""
+    """Flush a directory, so that its changed names survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""The sorted keys of one bucket, sorted only when someone looks.
+"""The sorted keys of one bucket, which are sorted when they are read.
 
-A write adds to a set, whatever the size of the bucket. A listing first settles what was added and removed since the
-last one: key by key into chunks of bounded size when that is little, by one merge of everything when it is much.
+A write adds to a set, whatever the size of the bucket. A listing first applies the additions and removals since the
+last one: few of them key by key into chunks of bounded size, many by one merge of everything.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 CHUNK_KEYS = 1000
-# Settling a key costs about eight times what it costs to carry a key through the merge of everything.
+# Applying one key costs about eight times as much as one key in a merge of everything.
 REBUILD_SHARE = 8
 
 
@@ -23,7 +23,7 @@ class KeyIndex:
         self._added: set[str] = set()
         self._removed: set[str] = set()
         self._chunks: list[list[str]] = []
-        # At or above the last key of the chunk, below the first of the next: removals leave it as it is.
+        # At or above the last key of the chunk and below the first of the next. Removals do not change it.
         self._lasts: list[str] = []
 
     def add(self, key: str) -> None:
@@ -41,13 +41,13 @@ class KeyIndex:
             self._removed.add(key)
 
     def count(self, low: str, high: str) -> int:
-        """How many keys are in [low, high)."""
-        self._settle()
+        """Return the number of keys in [low, high)."""
+        self._apply_changes()
         return self._rank(high) - self._rank(low)
 
     def keys(self, low: str, high: str, limit: int) -> list[str]:
-        """The first `limit` keys of [low, high), all of them when it is 0."""
-        self._settle()
+        """Return the first `limit` keys of [low, high), all if it is 0."""
+        self._apply_changes()
         found: list[str] = []
         for at in range(bisect_left(self._lasts, low), len(self._chunks)):
             chunk = self._chunks[at]
@@ -61,8 +61,8 @@ class KeyIndex:
         return found
 
     def iterate(self, low: str, high: str) -> Iterator[str]:
-        """The keys of [low, high), lazily. The index must not change meanwhile."""
-        self._settle()
+        """Yield the keys of [low, high). The index must not change meanwhile."""
+        self._apply_changes()
         for at in range(bisect_left(self._lasts, low), len(self._chunks)):
             chunk = self._chunks[at]
             for position in range(bisect_left(chunk, low), len(chunk)):
@@ -75,7 +75,7 @@ class KeyIndex:
         before = sum(map(len, self._chunks[:at]))
         return before + bisect_left(self._chunks[at], key) if at < len(self._chunks) else before
 
-    def _settle(self) -> None:
+    def _apply_changes(self) -> None:
         changed = len(self._added) + len(self._removed)
         if not changed:
             return

@@ -1,17 +1,18 @@
-"""A store that forgets everything when it goes: for plans, tests, and whatever needs the semantics without the disk."""
+"""A store in memory only, for plans and tests."""
 
 from __future__ import annotations
 
-from rota.store.core import CLOSED, Group, Store
+from rota.store.core import CLOSED, Store
+from rota.store.delivery import Group
 from rota.store.errors import Gone
 from rota.store.model import Event
 
 
 class MemoryStore(Store):
-    """Writes become visible one turn of the loop after they were accepted, as they would after a very fast commit."""
+    """A store in memory. Writes become visible one iteration of the loop after they were accepted."""
 
     def __init__(self, *, revision: int = 0, **bounds: int) -> None:
-        """`revision`: where revisions begin; what was before is gone."""
+        """`revision`: the revision to begin at. Earlier ones are `Gone`."""
         super().__init__(**bounds)
         self.revision = self.compacted = self._assigned = self._objects.origin = revision
 

@@ -1,8 +1,8 @@
-"""What goes in and out of a store: entries, writes, events, pages.
+"""Entries, writes, events and pages.
 
-They are `msgspec` structs because one of each is made for every write, and no other constructor is as cheap. Those
-that live as long as an object does are kept out of the garbage collector: they hold only strings, bytes and numbers,
-and every full collection would otherwise walk all of them.
+They are `msgspec` structs because one of each is made for every write, and these have the cheapest constructor. Those
+that live as long as an object are not tracked by the garbage collector: they hold only strings, bytes and numbers,
+and every full collection would otherwise visit all of them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Entry(Struct, frozen=True, gc=False):
 
 
 class Write(Struct, frozen=True):
-    """One change that a caller asks for.
+    """A requested change.
 
-    `expect` is the revision that must be there: None for whatever is there, 0 for nothing. `value` gets the revision
-    that the write was given and returns the bytes; for a delete these are the final state, which tombstone and event
-    carry. A delete of what does not exist is a conflict, whatever it expects.
+    `expect` is the expected current revision: None for any, 0 for a key that must not exist. `value` gets the revision
+    of the write and returns the bytes; for a delete these are the final state, which the tombstone and the event
+    have. A delete of a missing key is a conflict, whatever it expects.
     """
 
     key: str
@@ -36,7 +36,7 @@ class Write(Struct, frozen=True):
 
 
 class Event(Struct, gc=False, eq=False):
-    """One change that happened. `prev` is the state before it, None (and `prev_rev` 0) when this created the object.
+    """A change that happened. `prev` is the state before it; None, with `prev_rev` 0, for a creation.
 
     `cache` is free for the layer above, to decode an event once for all watchers. It must not refer back to the event:
     events are invisible to the garbage collector.
@@ -52,7 +52,7 @@ class Event(Struct, gc=False, eq=False):
 
 
 class Page(Struct, frozen=True):
-    """A part of a listing: of the snapshot at `revision`, with `remaining` more matches after it."""
+    """A page of a listing of the snapshot at `revision`, with `remaining` further matches."""
 
     entries: list[Entry]
     revision: int

@@ -1,6 +1,6 @@
-"""Every published object, as bytes in memory: get, count and list are answered from here and never touch the disk.
+"""The published objects, as bytes in memory: get, count and list read from here and never from the disk.
 
-What has not been written for a while is packed here, and unpacked on its way out.
+Objects that have not been written for a while are packed, and unpacked when they are read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Objects:
         self._rings_bytes_max = rings_bytes_max
 
     def bucket(self, key: str) -> Bucket:
-        """The bucket of a key or prefix."""
+        """Return the bucket of a key or prefix."""
         name = key[: key.index("/")]
         bucket = self.buckets.get(name)
         if bucket is None:
@@ -39,11 +39,11 @@ class Objects:
         return bucket
 
     def trim(self, bucket: Bucket) -> bool:
-        """Bring history back under its bounds after a bucket got events. Returns whether something was dropped."""
+        """Trim the history to its bounds after a bucket got events. Return whether events were dropped."""
         is_dropped = bucket.ring.trim()
         rings = [one.ring for one in self.buckets.values()]
         while sum(ring.bytes for ring in rings) > self._rings_bytes_max:
-            # Of the one that has most: there the share is worth most, and what is left still reaches back.
+            # From the largest ring: its share is the largest, and what is left still reaches back.
             max(rings, key=_bytes_of).drop_share()
             is_dropped = True
         return is_dropped
@@ -58,7 +58,7 @@ class Objects:
         return index.size if prefix.count("/") == 1 else index.count(prefix, after_prefix(prefix))
 
     def page(self, prefix: str, after: str, limit: int, revision: int, bytes_max: int = 0) -> Page:
-        """A part of the listing as of now, which is `revision`."""
+        """Return a page of the current state, which is at `revision`."""
         bucket = self.under(prefix)
         index = bucket.index
         low, high = _range(prefix, after)
@@ -69,13 +69,13 @@ class Objects:
             remaining = index.count(low, high) - len(entries)
             return Page(entries, revision, remaining > 0, remaining)
         kept = [live[key] for key in keys]
-        # Mostly there is nothing packed, and then nothing needs to be looked at.
+        # Mostly nothing is packed, and then no entry needs to be checked.
         entries = [unpacked(one) for one in kept] if bucket.packer.used else cast("list[Entry]", kept)
         remaining = index.count(low, high) - len(keys) if limit and len(keys) == limit else 0
         return Page(entries, revision, remaining > 0, remaining)
 
     def past_page(self, prefix: str, after: str, limit: int, revision: int, bytes_max: int = 0) -> Page:
-        """A part of the listing as of an earlier revision: today's, with what has changed since undone."""
+        """Return a page of the state at an earlier revision: the current one, with later changes undone."""
         bucket = self.under(prefix)
         if revision < bucket.ring.floor:
             raise Gone(revision, bucket.ring.floor)
@@ -99,7 +99,7 @@ class Objects:
 
 
 def _bounded(entries: Iterable[Entry], bytes_max: int) -> list[Entry]:
-    """The first of them, until they have so many bytes."""
+    """Return the first entries, until they have `bytes_max` bytes."""
     taken: list[Entry] = []
     size = 0
     for entry in entries:
@@ -111,7 +111,7 @@ def _bounded(entries: Iterable[Entry], bytes_max: int) -> list[Entry]:
 
 
 def after_prefix(prefix: str) -> str:
-    """The first string after all that start with a prefix: "0" comes right after "/"."""
+    """Return the first string after all that start with a prefix: "0" is the successor of "/"."""
     return prefix[:-1] + "0"
 
 

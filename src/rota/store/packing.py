@@ -1,8 +1,8 @@
-"""Objects that have not been written for a while, packed.
+"""The packing of cold objects, which have not been written for a while.
 
-Objects of one kind are much alike. Beside a sample of them, each takes a tenth of its room or less, and is had back in
-a few microseconds, which is less than it takes to decode it. What was written lately stays as it is: in the rings it
-is there anyway, and most of it is written again soon. So does a bucket of which there is little: it is listed faster.
+Objects of one kind are similar. Compressed with a sample as the dictionary, each takes a tenth of its size or less, and
+is unpacked in a few microseconds, less than it takes to decode it. Recently written objects are not packed: the rings
+hold their bytes anyway, and most are written again soon. Nor are those of small buckets, which are listed faster so.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from msgspec import Struct
 from rota.store.model import Entry
 
 BUCKET_BYTES_MIN = 16 * 1024 * 1024
-"""A bucket with less than this in it stays as it is."""
+"""Buckets below this size are not packed."""
 PACKED_BYTES_MIN = 400
-"""What is smaller is not worth it."""
+"""Smaller objects are not packed."""
 PACKED_SHARE_MAX = 2
-"""What does not shrink to one part in so many stays as it is."""
+"""An object must shrink to this fraction, or it is not packed."""
 GOOD_SHARE_MAX = 4
 SAMPLE_POOR_MAX = 32
-"""So many that did not shrink to one part in `GOOD_SHARE_MAX` are followed by another sample: each serves a while."""
+"""After so many objects that did not shrink to one part in `GOOD_SHARE_MAX`, a new sample is taken."""
 LEVEL = 3
 WINDOW_BITS = 13
-"""A bigger window takes longer to set up, and finds little more in objects of a few KiB."""
+"""A bigger window takes longer to set up and saves little for objects of a few KiB."""
 SAMPLE_BYTES_MAX = 1 << WINDOW_BITS
 
 
 class Packed(Struct, frozen=True, gc=False):
-    """An `Entry` that takes little room. The sample is shared."""
+    """A compressed `Entry`. The sample is shared."""
 
     key: str
     packed: bytes
@@ -41,7 +41,7 @@ class Packed(Struct, frozen=True, gc=False):
 
 
 class Packer:
-    """Packs the entries of one bucket."""
+    """Packs entries of one bucket."""
 
     __slots__ = ("_poor", "_sample", "used")
 
@@ -49,10 +49,10 @@ class Packer:
         self._sample = b""
         self._poor = 0
         self.used = False
-        """Whether there may be something packed."""
+        """True if some entries may be packed."""
 
     def pack(self, entry: Entry) -> Entry | Packed:
-        """The same entry, smaller if it can be."""
+        """Return the entry, packed if that is worthwhile."""
         value, sample = entry.value, self._sample
         if len(value) < PACKED_BYTES_MIN:
             return entry

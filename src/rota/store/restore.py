@@ -1,4 +1,4 @@
-"""Putting a backup in the place of a store's file, while no process has it open."""
+"""The restore of a backup in place of a store's file, while no process has it open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from rota.store import sql
 from rota.store.errors import StoreError
 from rota.store.file import (
-    Hold,
+    FileLock,
     beside,
     check,
     create_private,
@@ -24,21 +24,21 @@ from rota.store.file import (
     sync_file,
 )
 
-# How far to jump where the clock is of no use. A client of the lost history may hold any revision that it had, and must
-# find it gone, not meaning something else.
+# The jump if the clock cannot be used. A client of the lost history may hold any revision of it, and must
+# find it gone, instead of with another meaning.
 RESTORE_JUMP = 1_000_000_000
 
 
 def restore(backup: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
-    """Replaces the store at `path` by a backup. Returns the revision that it continues from.
+    """Replace the store at `path` by a backup. Return the revision that it continues from.
 
-    The objects are those of the backup. The revision jumps ahead of all that either of the two has handed out, and
+    The objects are those of the backup. The revision jumps ahead of all that either of the two has assigned, and
     older watches are `Gone`. Until the last step, a rename, the store at `path` has its old content.
     """
     source, target = Path(backup), Path(path).resolve()
     if not source.exists():
         raise StoreError(f"{source} does not exist; name the file that a backup was written to")
-    hold = Hold(target)
+    lock = FileLock(target)
     try:
         fresh = beside(target, ".restoring")
         fresh.unlink(missing_ok=True)
@@ -52,11 +52,11 @@ def restore(backup: str | os.PathLike[str], path: str | os.PathLike[str]) -> int
         sync_directory(target.parent)
         return revision
     finally:
-        hold.release()
+        lock.release()
 
 
 def _prepare(source: Path, fresh: Path, reached: int) -> int:
-    """Copies and verifies a backup, and makes its history end at the jump. Returns the revision that it jumps to."""
+    """Copy and verify a backup, and compact its history up to the jump. Return the revision of the jump."""
     with reading(source), closing(sql.connect_reader(source)) as connection:
         check(connection, source, len(sql.MIGRATIONS))
     create_private(fresh)
@@ -65,8 +65,8 @@ def _prepare(source: Path, fresh: Path, reached: int) -> int:
         for _ in rows(connection, source):
             pass
         last = max(reached, sql.last_revision(connection))
-        # The clock in microseconds is ahead of everything that was ever handed out, also by a file that is gone or too
-        # damaged to say how far it was: nobody writes a million objects a second. Unless the clock itself is wrong.
+        # The clock in microseconds is ahead of every revision ever assigned, also by a file that is gone or too
+        # damaged to be read: nobody writes a million objects a second. Unless the clock itself is wrong.
         clock = time.time_ns() // 1000
         revision = clock if clock > last else last + RESTORE_JUMP
         sql.compact(connection, sql.compacted(connection), revision)
@@ -75,7 +75,7 @@ def _prepare(source: Path, fresh: Path, reached: int) -> int:
 
 
 def _last_revision(path: Path) -> int:
-    """What the file that is about to be replaced has reached, 0 when it cannot say."""
+    """Return the last revision of the file to be replaced; 0 if it cannot be read."""
     if not path.exists():
         return 0
     try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RING_EVENTS_MAX = 16_384
 RING_BYTES_MAX = 32 * 1024 * 1024
 RINGS_BYTES_MAX = 64 * 1024 * 1024
-"""Of all buckets together: each kind of object has one, and in time every one of them would be full."""
+"""Bound on the rings of all buckets together: each kind has a bucket, and in time all rings would be full."""
 # A full ring drops this share of itself at once, so that dropping is one memory move per thousands of events.
 DROP_SHARE = 8
 
@@ -28,12 +28,12 @@ _revision_of = attrgetter("rev")
 
 
 def weight(event: Event) -> int:
-    """What an event keeps in memory, at most: its state before is mostly shared with the event before."""
+    """Return an upper bound on the memory of an event, whose previous state is mostly shared with the event before."""
     return len(event.value) + (len(event.prev) if event.prev is not None else 0)
 
 
 def growth(event: Event) -> int:
-    """By how much an event makes its bucket bigger."""
+    """Return the growth of a bucket by an event."""
     return (0 if event.deleted else len(event.value)) - (len(event.prev) if event.prev is not None else 0)
 
 
@@ -50,11 +50,14 @@ class Ring:
         self._bytes_max = bytes_max
 
     def end(self) -> int:
-        """The number that the next event gets."""
+        """Return the number of the next event."""
         return self.base + len(self.events)
 
     def trim(self) -> bool:
-        """Back under the bounds, if it is over. Called once after any number of appends. Whether something went."""
+        """Drop old events beyond the bounds.
+
+        Called once after any number of appends. Return whether any were dropped.
+        """
         drop = 0
         if len(self.events) > self._events_max:
             drop = len(self.events) - self._events_max + self._events_max // DROP_SHARE
@@ -75,22 +78,22 @@ class Ring:
             del self.events[:count]
 
     def drop_share(self) -> None:
-        """Drop its oldest events to make room, at least one."""
+        """Drop the oldest events to free space, at least one."""
         self.drop(max(1, len(self.events) // DROP_SHARE))
 
     def forget(self, revision: int) -> None:
-        """Drops the events up to a revision."""
+        """Drop the events up to a revision."""
         self.drop(bisect_right(self.events, revision, key=_revision_of))
         self.floor = max(self.floor, revision)
 
     def seek(self, revision: int) -> int:
-        """The number of the first event above a revision, -1 when that may no longer be here."""
+        """Return the number of the first event above a revision; -1 if it may be dropped already."""
         if revision < self.floor:
             return -1
         return self.base + bisect_right(self.events, revision, key=_revision_of)
 
     def undo(self, revision: int, low: str, high: str) -> dict[str, Entry | None]:
-        """What was different at a revision, for the keys in [low, high): the state then, None for not there."""
+        """Return the states at a revision of the keys in [low, high) that have changed since; None for missing ones."""
         start = self.seek(revision) - self.base
         assert start >= 0
         past: dict[str, Entry | None] = {}
@@ -102,7 +105,7 @@ class Ring:
 
 
 class Bucket:
-    """All that is known of one bucket, except the entries: its keys, its events, and who waits for the next one."""
+    """The state of one bucket, except its entries: keys, events, and armed watches."""
 
     __slots__ = ("armed", "bytes", "fresh", "index", "packer", "ring")
 
@@ -110,13 +113,13 @@ class Bucket:
         self.ring = ring
         self.index = KeyIndex()
         self.packer = Packer()
-        # Of all values that are there, as if none were packed.
+        # Size of all its values, unpacked.
         self.bytes = 0
-        # By prefix: the watches that have seen everything. An insertion-ordered set.
+        # By prefix, the watches without unread events. An insertion-ordered set.
         self.armed: dict[str, dict[Watch, None]] = {}
-        # The number of the first event of the publication under way, -1 when it has none here.
+        # The number of the first event of the current publication; -1 if it has none here.
         self.fresh = -1
 
     def packs(self) -> bool:
-        """Whether what goes cold in it is packed."""
+        """Report whether its cold objects are packed."""
         return self.bytes > BUCKET_BYTES_MIN

@@ -1,8 +1,8 @@
-"""Secrets encrypted at rest: with a key that is not in the file, so that who has the file alone has no Secret.
+"""Encryption of Secrets at rest, with a key that is not in the file: the file alone reveals no Secret.
 
-The rows of Secrets are sealed one by one with AES-256-GCM, each bound to its name and revision: a row cannot be put in
-the place of another. Everything else is stored as it is, and in memory so are Secrets. Which key was used is noted in
-the file by an id that tells nothing of the key; a file with such a note is not opened without that key.
+The rows of Secrets are sealed one by one with AES-256-GCM, each bound to its name and revision: a row cannot take
+the place of another. Other rows are stored in plain, and in memory so are Secrets. The file has an id of the key,
+which reveals nothing about it; such a file is not opened without that key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from rota.store import sql
 from rota.store.errors import StoreCorrupt, StoreError
-from rota.store.file import Hold, open_file
+from rota.store.file import FileLock, open_file
 from rota.store.model import Event
 
 SECRETS = "secrets/"
@@ -28,11 +28,11 @@ KEY_BYTES = 32
 KEY_FILE_BYTES_MAX = 1024
 NONCE_BYTES = 12
 MAGIC = b"\0rota-sealed-1\0"
-"""No object begins so: objects are JSON."""
+"""The prefix of sealed values. Other values are JSON."""
 
 
 class WrongKey(StoreError):  # noqa: N818
-    """The Secrets of a file cannot be read with the key that was given, or with none."""
+    """The Secrets of a file cannot be read with the given key, or without one."""
 
 
 class Sealer:
@@ -45,10 +45,10 @@ class Sealer:
         self._cipher: Any = AESGCM(key)
         digest = hashlib.sha256(b"rota key id\0" + key).digest()
         self.id = int.from_bytes(digest[:8]) >> 1
-        """Tells keys apart. Fits into a number of SQLite's, and is never 0 but by a chance of 2^-63."""
+        """The id of the key. It fits into an SQLite integer, and is 0 with a probability of 2^-63."""
 
     def sealed(self, event: Event) -> Event:
-        """The event as it is stored."""
+        """Return the event in its stored form."""
         if not event.key.startswith(SECRETS):
             return event
         return replace(event, value=self.seal(event.key, event.rev, event.value), prev=None, cache=None)
@@ -59,7 +59,7 @@ class Sealer:
         return MAGIC + nonce + sealed
 
     def open(self, key: str, rev: int, value: bytes) -> bytes:
-        """Return what was sealed; of other objects, the value itself. Raises ValueError: it was not sealed there."""
+        """Return the plain value. Raises ValueError if it was not sealed with this key at this key and revision."""
         if not key.startswith(SECRETS):
             return value
         if not value.startswith(MAGIC):
@@ -79,7 +79,7 @@ def _place(key: str, rev: int) -> bytes:
 
 
 def prepare(connection: sqlite3.Connection, path: Path, sealer: Sealer | None) -> None:
-    """Check that a file is opened with its key. One that never had a key has its Secrets sealed. Raises WrongKey."""
+    """Check that a file is opened with its key. Seal the Secrets of a file without one. Raises WrongKey."""
     known = sql.sealed_with(connection)
     if known and sealer is None:
         raise WrongKey(f"{path}: its Secrets are encrypted; name the file of their key with --key-file")
@@ -92,8 +92,8 @@ def prepare(connection: sqlite3.Connection, path: Path, sealer: Sealer | None) -
 
 
 def rotate(path: Path, old: Sealer, new: Sealer) -> int:
-    """Seal the Secrets of a store that nobody has open with another key. Returns how many rows that were."""
-    hold = Hold(path)
+    """Seal the Secrets of a closed store with another key. Return the number of rows."""
+    lock = FileLock(path)
     try:
         if not path.exists():
             raise StoreError(f"{path} does not exist: there is nothing to encrypt")
@@ -103,11 +103,11 @@ def rotate(path: Path, old: Sealer, new: Sealer) -> int:
             prepare(connection, path, old)
             return _seal_all(connection, path, old, new)
     finally:
-        hold.release()
+        lock.release()
 
 
 def _seal_all(connection: sqlite3.Connection, path: Path, old: Sealer | None, new: Sealer) -> int:
-    """All rows of Secrets in one transaction, and no trace of what was there before."""
+    """Seal all rows of Secrets in one transaction, and remove all traces of the old ones."""
     count = 0
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -136,7 +136,7 @@ def _seal_all(connection: sqlite3.Connection, path: Path, old: Sealer | None, ne
 
 
 def create_key(path: Path) -> None:
-    """Write a new key to a file that is not there yet and that nobody else may read."""
+    """Write a new key to a new file with mode 600."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(base64.b64encode(os.urandom(KEY_BYTES)) + b"\n")
         file.flush()
@@ -144,7 +144,7 @@ def create_key(path: Path) -> None:
 
 
 def read_key(path: Path) -> Sealer:
-    """The key in a file. Raises WrongKey: there is none, or others may read it."""
+    """Read the key in a file. Raises WrongKey if there is none, or if others may read it."""
     try:
         with path.open("rb") as file:
             mode, text = os.fstat(file.fileno()).st_mode, file.read(KEY_FILE_BYTES_MAX)

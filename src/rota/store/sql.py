@@ -1,8 +1,8 @@
-"""All the SQL there is, as functions on a connection.
+"""All SQL statements, as functions on a connection.
 
-One append-only table, whose row id is the revision. `prev` is the revision of the row that a row supersedes, 0 for a
-creation: so compaction finds what is superseded by reading a range of revisions, and neither an index nor a pointer
-has to be kept. Above `compacted` no revision is missing. Up to it, only what was alive then is left.
+There is one append-only table, whose row id is the revision. `prev` is the revision of the superseded row, 0 for a
+creation: so compaction finds superseded rows by reading a range of revisions, and neither an index nor a pointer
+is needed. Above `compacted` no revision is missing. Up to it, only the rows that were current then are left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ APPLICATION_ID = 0x526F7461  # "Rota"
 AUTOCHECKPOINT_PAGES = 1000
 # The write-ahead log is cut back to this once a checkpoint has emptied it.
 WAL_BYTES_KEPT = 16 * 1024 * 1024
-# Every statement is one hand-over of the interpreter's lock and back. So rows go in by the hundred, in few enough
+# Every statement releases and reacquires the interpreter lock. So rows are inserted by the hundred, in few enough
 # different statements that each stays prepared.
 INSERT_ROWS = (256, 64, 16, 4, 1)
 
@@ -28,11 +28,11 @@ Migration = Callable[[sqlite3.Connection], None]
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that writes, and commits when told to. It is opened in one thread and used in another."""
+    """Open a connection for writing, with explicit transactions. It may be used in another thread."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    # What is deleted is overwritten: it may be a Secret. Many builds of SQLite do so by default, and not all.
+    # Deleted content is overwritten, as it may be a Secret. Not all builds of SQLite do so by default.
     connection.execute("PRAGMA secure_delete = ON")
     connection.execute(f"PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
@@ -66,7 +66,7 @@ def version(connection: sqlite3.Connection) -> int:
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
-    """Brings the file to the newest format, each step in one transaction."""
+    """Migrate the file to the newest format, each step in one transaction."""
     for number in range(version(connection), len(migrations)):
         connection.execute("BEGIN IMMEDIATE")
         migrations[number](connection)
@@ -75,14 +75,14 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
 
 
 def is_ours(connection: sqlite3.Connection) -> bool:
-    """Whether the file is a store, or still empty. Anything else in SQLite's format is somebody else's."""
+    """Report whether the file is a store, or still empty. Other SQLite files belong to something else."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     return bool(application == APPLICATION_ID or tables == 0)
 
 
 def damage(connection: sqlite3.Connection) -> str:
-    """What SQLite finds wrong with the pages of the file, empty when it finds nothing."""
+    """Return the damage that SQLite finds in the pages of the file; empty if none."""
     (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     return "" if found == "ok" else str(found)
 
@@ -91,13 +91,13 @@ def damage(connection: sqlite3.Connection) -> str:
 
 
 def checksum(event: Event) -> int:
-    """Of all that a row holds: a wrong `deleted` loses an object as surely as a wrong value."""
+    """Return the checksum of all columns of a row."""
     head = b"%d %d %d %b" % (event.rev, event.prev_rev, event.deleted, event.key.encode())
     return crc32(event.value, crc32(head))
 
 
 def append(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
-    """Adds rows in one transaction. When it returns they are on the disk."""
+    """Add rows in one transaction. When it returns they are on the disk."""
     size = len(events)
     if size in INSERT_ROWS:
         _insert(connection, events)  # a single statement is a transaction by itself
@@ -122,7 +122,7 @@ _INSERTS = {rows: "INSERT INTO log VALUES " + ", ".join(["(?, ?, ?, ?, ?, ?)"] *
 
 
 def compact(connection: sqlite3.Connection, after: int, upto: int) -> None:
-    """Moves `compacted` from one revision to another: what rows in between superseded goes, and tombstones."""
+    """Compact from one revision to another: remove the rows superseded in between, and tombstones."""
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(
         "DELETE FROM log WHERE rev IN (SELECT prev FROM log WHERE rev > ? AND rev <= ? AND prev > 0)", (after, upto)
@@ -137,14 +137,14 @@ def set_compacted(connection: sqlite3.Connection, revision: int) -> None:
 
 
 def copy(connection: sqlite3.Connection, path: Path) -> None:
-    """Writes the file as it is now to a new one, without holes."""
+    """Write a copy of the file to a new one, without free pages."""
     connection.execute("VACUUM INTO ?", (str(path),))
 
 
 def forget_history(path: Path) -> None:
-    """Remove from a copy all but what is there now, and what it was made of: it is nobody's to watch.
+    """Remove the history from a copy, which nobody watches.
 
-    Who has a backup has no Secret that was deleted or changed before it was made.
+    So a backup has no Secrets that were deleted or changed before it was made.
     """
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = MEMORY")
@@ -153,35 +153,35 @@ def forget_history(path: Path) -> None:
 
 
 def is_of_the_disk(error: BaseException) -> bool:
-    """Report whether a write failed for want of space or by an error of the device, which may pass."""
+    """Report whether an error is a full disk or a device error, which may pass."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and (code & 0xFF) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 
 def free_bytes(connection: sqlite3.Connection) -> int:
-    """The space within the file that nothing is in. It is the file's, whatever becomes of the disk."""
+    """Return the free space inside the file, which stays available when the disk is full."""
     (pages,), (size,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_size"))
     return int(pages) * int(size)
 
 
 def make_free(connection: sqlite3.Connection, size: int) -> None:
-    """Have the file grow until so much in it is free."""
+    """Grow the file until it has some free space inside."""
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("INSERT INTO meta VALUES ('room', zeroblob(?))", (size,))
-    # What is deleted is overwritten (`secure_delete`): so it is really there, and no hole.
+    # Deleted content is overwritten (`secure_delete`): so the space is allocated, and no hole.
     connection.execute("DELETE FROM meta WHERE name = 'room'")
     connection.execute("COMMIT")
 
 
 def roll_back(connection: sqlite3.Connection) -> None:
-    """Undo what is not committed. SQLite may have done so by itself."""
+    """Roll back the transaction, if SQLite has not done so by itself."""
     if connection.in_transaction:
         with contextlib.suppress(sqlite3.OperationalError):
             connection.execute("ROLLBACK")
 
 
 def try_to_write(connection: sqlite3.Connection) -> None:
-    """Commit a write that changes nothing. It goes to the disk as any other does."""
+    """Commit a write without effect, which goes to the disk like any other."""
     connection.execute("UPDATE meta SET value = value WHERE name = 'compacted'")
 
 
@@ -198,17 +198,17 @@ def last_revision(connection: sqlite3.Connection) -> int:
 
 
 def rows(connection: sqlite3.Connection) -> Iterator[Row]:
-    """The whole log, in order."""
+    """Yield the whole log, in order."""
     yield from connection.execute("SELECT rev, key, prev, deleted, crc, value FROM log ORDER BY rev")
 
 
 def superseded(connection: sqlite3.Connection, after: int) -> set[int]:
-    """The revisions of the rows that rows above a revision supersede."""
+    """Return the revisions superseded by rows above a revision."""
     return {prev for (prev,) in connection.execute("SELECT prev FROM log WHERE rev > ? AND prev > 0", (after,))}
 
 
 def sealed_with(connection: sqlite3.Connection) -> int:
-    """The id of the key that Secrets are encrypted with; 0: they are not."""
+    """Return the id of the key that Secrets are encrypted with; 0 if they are not."""
     found = connection.execute("SELECT value FROM meta WHERE name = 'sealed'").fetchone()
     return 0 if found is None else int(found[0])
 
@@ -218,7 +218,7 @@ def note_sealed(connection: sqlite3.Connection, key: int) -> None:
 
 
 def stored(connection: sqlite3.Connection, prefix: str) -> Iterator[tuple[Event, int]]:
-    """All rows below a prefix, as they are stored, each with its checksum."""
+    """Yield all rows under a prefix in their stored form, each with its checksum."""
     found = connection.execute(
         "SELECT rev, key, value, deleted, prev, crc FROM log WHERE key >= ? AND key < ?",
         (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)),
@@ -228,12 +228,12 @@ def stored(connection: sqlite3.Connection, prefix: str) -> Iterator[tuple[Event,
 
 
 def replace_value(connection: sqlite3.Connection, event: Event) -> None:
-    """Store another form of the same row."""
+    """Replace the stored value of a row."""
     connection.execute("UPDATE log SET value = ?, crc = ? WHERE rev = ?", (event.value, checksum(event), event.rev))
 
 
 def events(connection: sqlite3.Connection, low: str, high: str, after: int, upto: int) -> Iterator[tuple[Event, int]]:
-    """The events with a key in [low, high) and a revision in (after, upto], each with its checksum."""
+    """Yield the events with a key in [low, high) and a revision in (after, upto], each with its checksum."""
     found = connection.execute(
         "SELECT log.rev, log.key, log.value, log.deleted, before.value, log.prev, log.crc"
         " FROM log LEFT JOIN log AS before ON before.rev = log.prev"

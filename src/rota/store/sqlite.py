@@ -1,4 +1,4 @@
-"""The store on a disk: the core, a writer thread, and a reader for watches from further back than memory goes."""
+"""The store on disk: the core, a writer thread, and a reader thread for watches that resume from old revisions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,20 @@ from pathlib import Path
 
 from rota.store import sql
 from rota.store.compaction import KEEP_SECONDS, SUPERSEDED_ROWS_MAX, Policy
-from rota.store.core import CLOSED, Group, Store
+from rota.store.core import CLOSED, Store
+from rota.store.delivery import Group
 from rota.store.errors import Gone, StoreCorrupt, StoreError, StoreStopped
-from rota.store.file import Hold, beside, create_private, loading, open_file, reading, rows, sync_directory, sync_file
+from rota.store.file import (
+    FileLock,
+    beside,
+    create_private,
+    loading,
+    open_file,
+    reading,
+    rows,
+    sync_directory,
+    sync_file,
+)
 from rota.store.model import Entry, Event
 from rota.store.objects import after_prefix
 from rota.store.packing import unpacked
@@ -25,23 +36,23 @@ from rota.store.sealing import Sealer, prepare
 from rota.store.writer import Append, Batch, CompactTo, Probe, Stop, Writer
 
 PROBE_SECONDS = 1.0
-"""How often it is tried whether a disk that took no writes takes them again."""
+"""Seconds between probes of a disk that takes no writes."""
 TIGHT = (
     "{}: the disk takes no writes of anything new: the space that is left is for changing and deleting what is there. "
     "Free some space: all writes are taken again as soon as there is some"
 )
 LOADED_REVISIONS = 1024
-"""Of the history, what is had in memory after a start."""
+"""Bound on the revisions of history in memory after a start."""
 LOG_PAGE_EVENTS_MAX = 1000
 LOG_PAGE_BYTES_MAX = 4 * 1024 * 1024
-# How much of the log one page looks through, matching or not.
+# Bound on the revisions that one page reads, matching or not.
 LOG_PAGE_REVISIONS = 8192
 
 
 class SqliteStore(Store):
-    """Opens the file at once, or raises `StoreHeld`, `StoreCorrupt` or `StoreVersion`.
+    """A store in an SQLite file. Opens it at once, or raises `StoreHeld`, `StoreCorrupt` or `StoreVersion`.
 
-    `append` writes a commit; tests put failures there.
+    `append` writes a commit; tests inject failures there.
     """
 
     def __init__(
@@ -58,17 +69,17 @@ class SqliteStore(Store):
         relieve: Callable[[], bool] = lambda: False,
         sealer: Sealer | None = None,
     ) -> None:
-        """`relieve`: give the store some space; called in its own thread when the disk is full.
+        """`relieve`: free some disk space; called in the writer thread when the disk is full.
 
-        `sealer`: what Secrets are encrypted with. Raises `WrongKey` where the file has another.
+        `sealer`: the encryption of Secrets. Raises `WrongKey` if the file has another key.
         """
         self._sealer = sealer
         super().__init__(
             ring_events_max=ring_events_max, ring_bytes_max=ring_bytes_max, rings_bytes_max=rings_bytes_max
         )
-        # Under its real name: whoever comes by another name must meet the same lock.
+        # The real path, so that every path of the file leads to the same lock.
         self.path = Path(path).resolve()
-        self._hold = Hold(self.path)
+        self._lock = FileLock(self.path)
         policy = Policy(keep_seconds, superseded_rows_max, clock)
         try:
             connection = open_file(self.path)
@@ -81,7 +92,7 @@ class SqliteStore(Store):
                 connection.close()
                 raise
         except BaseException:
-            self._hold.release()
+            self._lock.release()
             raise
         self._reader: sqlite3.Connection | None = None
         self._reader_thread = ThreadPoolExecutor(1, "rota-store-reader")
@@ -105,12 +116,15 @@ class SqliteStore(Store):
         )
 
     def _load(self, connection: sqlite3.Connection, policy: Policy) -> None:
-        """Everything into memory, and the newest history into the rings; what is older, watches read from the log."""
+        """Load the objects into memory, and the newest history into the rings.
+
+        Watches read older history from the log.
+        """
         self.compacted = sql.compacted(connection)
         recent = self._objects.origin = max(self.compacted, sql.last_revision(connection) - LOADED_REVISIONS)
-        # What was written over is not kept, not even for a moment, unless an event tells of it: it may be much.
+        # Superseded values are not kept, not even for a moment, unless an event has them: they may be many.
         superseded = sql.superseded(connection, self.compacted)
-        told = sql.superseded(connection, recent)
+        in_events = sql.superseded(connection, recent)
         live = self._objects.live
         rev = 0
         for rev, key, prev, deleted, _, stored in rows(connection, self.path):
@@ -129,7 +143,7 @@ class SqliteStore(Store):
             elif before is None:
                 bucket.index.add(key)
             if rev in superseded:
-                live[key] = Entry(key, value if rev in told else b"", rev)
+                live[key] = Entry(key, value if rev in in_events else b"", rev)
             elif not deleted:
                 bucket.bytes += len(value)
                 entry = Entry(key, value, rev)
@@ -160,14 +174,14 @@ class SqliteStore(Store):
 
     def _writer_tight(self, is_tight: bool) -> None:
         was_tight, self.tight = self.tight, TIGHT.format(self.path) if is_tight else ""
-        # Nothing may be written by which it would be noticed that there is space again.
+        # Without writes, free space would not be noticed: probe.
         if is_tight and not was_tight:
-            self._look_again()
+            self._probe_again()
 
-    def _look_again(self) -> None:
+    def _probe_again(self) -> None:
         if self.tight and not self._refusing:
             self._writer.send(Probe())
-            self.loop().call_later(PROBE_SECONDS, self._look_again)
+            self.loop().call_later(PROBE_SECONDS, self._probe_again)
 
     def _writer_gone(self, failure: BaseException | None) -> None:
         if failure is not None:
@@ -213,7 +227,7 @@ class SqliteStore(Store):
         return page
 
     def _read_page(self, prefix: str, after: int, upto: int) -> tuple[list[Event], int] | None:
-        """One page, read in one transaction; None when compaction has passed it. In the reader's thread."""
+        """Read one page in one transaction; None if it is compacted. Runs in the reader thread."""
         if self._reader is None:
             self._reader = sql.connect_reader(self.path)
         connection = self._reader
@@ -240,10 +254,10 @@ class SqliteStore(Store):
             finally:
                 sql.end_read(connection)
 
-    # Copies, and the end.
+    # Backup and close.
 
     async def backup(self, path: str | os.PathLike[str]) -> None:
-        """Writes a consistent copy to a file that does not exist yet, while everything goes on."""
+        """Write a consistent copy to a new file, while the store is in use."""
         await asyncio.to_thread(self._copy, Path(path))
 
     def _copy(self, path: Path) -> None:
@@ -277,7 +291,7 @@ class SqliteStore(Store):
         self._reader_thread.shutdown()
         if self._reader is not None:
             self._reader.close()
-        self._hold.release()
+        self._lock.release()
 
 
 def _append_sealed(append: Append, sealer: Sealer, connection: sqlite3.Connection, events: Sequence[Event]) -> None:

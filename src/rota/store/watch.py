@@ -1,9 +1,9 @@
 """A watch: one cursor into the events of a prefix.
 
-A watch has no queue. It is either *armed*, which means that it has seen everything, or it holds the number in the
-ring of the first event that it has not seen. A publication disarms the armed watches that it concerns, each once,
-however many events it has. A watch that reads slowly falls behind in the ring, then reads the log, then is `Gone`; it
-holds up nobody else.
+A watch has no queue. It is either *armed*, which means that it has no unread events, or it has the number in the
+ring of its first unread event. A publication disarms the armed watches that it concerns, each once,
+however many events it has. A slow watch falls behind in the ring, then reads the log, then is `Gone`; it
+delays nobody else.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 WATCH_BATCH_EVENTS_MAX = 1000
 WATCH_BATCH_BYTES_MAX = 1024 * 1024
-"""Together, but for the first: whoever reads slowly has no more than this for itself."""
+"""Bounds on one batch, except that it has at least one event. A slow reader holds no more memory than that."""
 
 
 class Watch:
-    """Made by `Store.watch`. One reader at a time; close it when done, or use it in a `with`."""
+    """A watch, made by `Store.watch`. One reader at a time; close it when done, or use it in a `with`."""
 
     __slots__ = ("_armed", "_bucket", "_closed", "_cursor", "_position", "_prefix", "_store", "_waiter", "_whole")
 
@@ -44,14 +44,17 @@ class Watch:
 
     @property
     def position(self) -> int:
-        """Every matching event up to here has been handed out. It moves on while nothing matches: a bookmark."""
+        """Return the revision up to which every matching event has been returned.
+
+        It also advances while nothing matches.
+        """
         return self._store.revision if self._armed else self._position
 
     async def next(self) -> list[Event]:
-        """The next events, at least one, in order. Waits for them; cancelling the wait loses nothing.
+        """Wait for the next events, at least one, and return them in order. Cancelling the wait loses nothing.
 
-        Raises `Gone` when what comes next is no longer kept, `WatchClosed` when the watch or its store was closed, and
-        `StoreStopped` when the store failed; the latter two only after everything that was published before.
+        Raises `Gone` if the next events are compacted, `WatchClosed` if the watch or its store was closed, and
+        `StoreStopped` if the store failed; the latter two only after everything that was published before.
         """
         assert self._waiter is None, "one reader at a time"
         while True:
@@ -71,7 +74,7 @@ class Watch:
                     self._waiter = None
 
     def close(self) -> None:
-        """Ends the watch. Whoever waits in `next` gets `WatchClosed`."""
+        """End the watch. A reader that waits in `next` gets `WatchClosed`."""
         if self._armed:
             watches = self._bucket.armed[self._prefix]
             del watches[self]
@@ -83,7 +86,7 @@ class Watch:
         self.wake()
 
     def rouse(self, cursor: int, event: Event) -> None:
-        """Disarms: `event`, at `cursor` in the ring, is the first that has not been seen."""
+        """Disarm the watch: `event`, at `cursor` in the ring, is its first unread one."""
         self._armed = False
         self._cursor = cursor
         self._position = event.rev - 1
@@ -98,7 +101,7 @@ class Watch:
         self._armed = True
 
     def _advance(self) -> list[Event]:
-        """Takes a batch from the ring. Nothing awaits between moving the cursor and returning, so nothing gets lost."""
+        """Take a batch from the ring. Nothing awaits between moving the cursor and returning, so nothing gets lost."""
         ring = self._bucket.ring
         start = self._cursor - ring.base
         if self._whole:
@@ -124,7 +127,7 @@ class Watch:
         return batch
 
     async def _read_back(self) -> list[Event]:
-        """Takes a page from the log, up to where the ring begins. `reached` may be past the last event that matched."""
+        """Take a page from the log, up to the start of the ring. `reached` may be past the last matching event."""
         ring = self._bucket.ring
         batch, reached = await self._store.read_log(self._prefix, self._position, ring.floor)
         self._position = reached
@@ -159,13 +162,13 @@ def _bounded(batch: list[Event]) -> list[Event]:
 
 
 def rouse(bucket: Bucket) -> None:
-    """Disarms the watches that the events of a bucket from `fresh` on concern."""
+    """Disarm the watches that match events of a bucket from `fresh` on."""
     ring, armed = bucket.ring, bucket.armed
     prefix = ""
     for number, event in enumerate(ring.events[bucket.fresh - ring.base :], bucket.fresh):
         key = event.key
         if prefix and key.startswith(prefix):
-            continue  # Whoever watches this namespace has been roused by an earlier event.
+            continue  # The watches of this namespace were disarmed by an earlier event.
         namespace = key.index("/") + 1
         prefix = key[: key.index("/", namespace) + 1]
         for one in (key[:namespace], prefix):

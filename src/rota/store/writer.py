@@ -1,9 +1,9 @@
-"""The thread that writes: whatever was accepted while the last commit ran goes into the next. There is no timer.
+"""The writer thread: writes that were accepted while the last commit ran go into the next one. There is no timer.
 
-It owns the connection. It answers by scheduling one callback per commit on the loop; nothing else crosses the threads
-but the inbox. When the disk is full or fails, what is on its way is given up, and nothing is written until a write that
-changes nothing succeeds. Any other error is the end: nobody can say what is on the disk, so the thread says so and
-takes nothing more.
+It owns the connection. It schedules one callback per commit on the loop; besides the inbox nothing else crosses the
+threads. When the disk is full or fails, pending writes fail, and nothing is written until a write without effect
+succeeds. After any other error the state of the disk is unknown: the thread reports it and
+stops.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from msgspec import Struct
 from rota.room import keep_room
 from rota.store import sql
 from rota.store.compaction import Policy
-from rota.store.core import Group
+from rota.store.delivery import Group
 from rota.store.file import beside
 from rota.store.model import Event
 
@@ -30,37 +30,37 @@ COMMIT_ROWS_MAX = 2048
 COMMIT_BYTES_MAX = 8 * 1024 * 1024
 COMPACT_STEP_REVISIONS = 512
 LOG_ROOM_BYTES = 8 * 1024 * 1024
-"""What the write-ahead log has of the disk, so that commits find space when there is no other."""
+"""Disk space reserved for the write-ahead log, so that commits find space on a full disk."""
 ROOM_BYTES = 4 * 1024 * 1024
-"""Free space inside the file, where the log comes to rest. It is made so again when half of it is used."""
+"""Free space kept inside the file for checkpoints of the log. It is refilled when half of it is used."""
 ROOM_SECONDS = 10.0
 RELIEF_STEP_REVISIONS = 64
-"""Revisions that are forgotten at a time when the disk is full: as many as the log has room for."""
+"""Revisions compacted in one step while the disk is full: as many as fit into the log."""
 
 Append = Callable[[sqlite3.Connection, Sequence[Event]], None]
 
 
 class Stop:
-    """In the inbox: commit what came before, then end."""
+    """A message: commit everything received before, then end."""
 
 
 class CompactTo:
-    """In the inbox: compact up to this revision, in steps, between commits."""
+    """A message: compact up to a revision, in steps, between commits."""
 
     def __init__(self, revision: int) -> None:
         self.revision = revision
 
 
 class Batch(Struct):
-    """In the inbox: groups to commit. They are given up if a commit fails before they were taken."""
+    """A message: groups to commit. They fail if a commit fails before they are taken."""
 
     groups: list[Group]
     epoch: int
-    """How many failures whoever accepted them knew of."""
+    """The number of failures known when the groups were accepted."""
 
 
 class Probe:
-    """In the inbox: find out whether the disk takes writes again."""
+    """A message: check whether the disk takes writes again."""
 
 
 Message = Batch | CompactTo | Probe | Stop
@@ -83,9 +83,9 @@ class Writer:
         ended: Callable[[BaseException | None], None],
         relieve: Callable[[], bool],
     ) -> None:
-        """`relieve`: give the store some space. Called in the thread, before a commit that found none is tried again.
+        """`relieve`: free some disk space. Called in the thread before a failed commit is retried.
 
-        Returns whether there is more space now.
+        It returns whether there is more space now.
         """
         self._connection = connection
         self._policy = policy
@@ -121,18 +121,18 @@ class Writer:
         failure: BaseException | None = None
         try:
             while not (self._stopping and not self._waiting):
-                self._turn()
+                self._step()
         except BaseException as error:
             failure = error
         try:
-            # Also rolls back what was not committed. After a failure this may fail as well, and adds nothing to it.
+            # Also rolls back an open transaction. After a failure this may fail too, which adds no information.
             self._connection.close()
         except sqlite3.Error as error:
             failure = failure or error
-        self._tell(self._ended, failure)
+        self._notify(self._ended, failure)
 
-    def _turn(self) -> None:
-        """One commit, one step of compaction, or both."""
+    def _step(self) -> None:
+        """Do one commit, one step of compaction, or both."""
         groups = self._take()
         try:
             if groups:
@@ -140,9 +140,9 @@ class Writer:
                 self._commit(events)
                 self._policy.note(events[-1].rev, sum((event.prev is not None) + event.deleted for event in events))
                 self._target = max(self._target, self._policy.target())
-                self._tell(self._published, groups)
+                self._notify(self._published, groups)
                 self._keep_room()
-                self._make_do()
+                self._save_space()
             if self._target > self._compacted and not self._stopping and not self._is_stalled:
                 self._compact()
         except sqlite3.Error as error:
@@ -151,7 +151,7 @@ class Writer:
             self._stall(error)
 
     def _commit(self, events: Sequence[Event]) -> None:
-        """When this returns the events are on the disk; when it raises an error of the disk, none of them is."""
+        """Commit events. If it returns, all are on the disk; if it raises a disk error, none is."""
         try:
             self._append(self._connection, events)
         except sqlite3.Error as error:
@@ -168,11 +168,11 @@ class Writer:
                 sql.roll_back(self._connection)
                 raise
 
-    def _make_do(self) -> None:
-        """While the disk is full, forget the history before the file has to grow, and then take nothing new.
+    def _save_space(self) -> None:
+        """While the disk is full, compact the history before the file must grow, and then refuse new objects.
 
-        What others fill they have faster than it is given up; what the history had is the file's own. Not when a commit
-        has failed: then the log is full, which has to take this too, and cannot come to rest in a file that must grow.
+        The space of the history stays inside the file, where other programs cannot take it. Not after a failed commit:
+        then the log is full, which compaction needs too, and cannot be checkpointed into a file that must grow.
         """
         is_tight = False
         if self._is_short() and sql.free_bytes(self._connection) < ROOM_BYTES // 2:
@@ -182,7 +182,7 @@ class Writer:
             is_tight = self._has_room and sql.free_bytes(self._connection) < ROOM_BYTES // 4
         if is_tight or self._is_tight:
             self._is_tight = is_tight
-            self._tell(self._tight, is_tight)
+            self._notify(self._tight, is_tight)
 
     def _is_short(self) -> bool:
         try:
@@ -192,14 +192,14 @@ class Writer:
         return found.f_bavail * found.f_frsize < ROOM_BYTES + LOG_ROOM_BYTES
 
     def _keep_room(self) -> None:
-        """Now and then, for SQLite may have made the write-ahead log anew, and the file is filled."""
+        """Refill the reserved space now and then: SQLite may have recreated the log, and the file fills up."""
         now = time.monotonic()
         if now < self._room_due:
             return
         is_first, self._room_due = self._room_due < 0, now + ROOM_SECONDS
-        # It is no file that SQLite locks: another descriptor of it does no harm.
+        # SQLite does not lock this file: another descriptor of it does no harm.
         keep_room(self._log_path, LOG_ROOM_BYTES)
-        # Not while everything starts; nor when it is too late, and the log would be full of it.
+        # Not during the start; nor when it is too late and would fill the log.
         if is_first or sql.free_bytes(self._connection) >= ROOM_BYTES // 2 or self._is_short():
             return
         try:
@@ -211,7 +211,7 @@ class Writer:
                 raise
 
     def _is_there(self, events: Sequence[Event]) -> bool:
-        """Whether a commit that failed was made all the same."""
+        """Report whether a commit that raised an error was made nevertheless."""
         last = sql.last_revision(self._connection)
         assert last in (events[-1].rev, events[0].rev - 1), "a commit is there whole, or not at all"
         return last == events[-1].rev
@@ -227,13 +227,13 @@ class Writer:
             raise
         self._compacted = upto
         self._policy.compacted(upto)
-        self._tell(self._moved, upto)
+        self._notify(self._moved, upto)
 
     def _stall(self, error: sqlite3.Error) -> None:
         self._waiting.clear()
         self._epoch += 1
         self._is_stalled = True
-        self._tell(self._stalled, error)
+        self._notify(self._stalled, error)
 
     def _probe(self) -> None:
         try:
@@ -243,19 +243,19 @@ class Writer:
             if not sql.is_of_the_disk(error):
                 raise
             self._relieve()
-            self._tell(self._stalled, error)
+            self._notify(self._stalled, error)
         else:
             self._is_stalled = False
-            self._tell(self._resumed)
+            self._notify(self._resumed)
             try:
-                self._make_do()
+                self._save_space()
             except sqlite3.Error as error:
                 if not sql.is_of_the_disk(error):
                     raise
                 self._stall(error)
 
     def _take(self) -> list[Group]:
-        """The groups of the next commit. Waits for some unless there is other work."""
+        """Return the groups of the next commit. Waits for some unless there is other work."""
         idle = not self._waiting and (self._is_stalled or self._target <= self._compacted)
         try:
             self._receive(self._inbox.get(block=idle))
@@ -276,7 +276,7 @@ class Writer:
 
     def _receive(self, message: Message) -> None:
         if isinstance(message, Batch):
-            # What was accepted on top of a commit that failed is given up with it.
+            # Groups accepted on top of a failed commit fail with it.
             self._waiting += message.groups if message.epoch == self._epoch else ()
         elif isinstance(message, Probe):
             self._probe()
@@ -285,10 +285,10 @@ class Writer:
         else:
             self._stopping = True
 
-    def _tell(self, callback: Callable[..., None], *arguments: object) -> None:
+    def _notify(self, callback: Callable[..., None], *arguments: object) -> None:
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:
-            # The loop was closed without closing the store: nobody is left to tell.
+            # The loop was closed without closing the store.
             self._stopping = True

@@ -1,4 +1,4 @@
-"""An archive in memory, with as much space as is said."""
+"""An archive in memory, with a bound on its space."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rota.runtime.task_logs import UidOf
 
 
 class MemoryArchive:
-    """What tests keep. Set `space_bytes` to have it full."""
+    """An archive in memory. Set `space_bytes` to make it full."""
 
     def __init__(self) -> None:
         self.items: dict[Item, bytes] = {}
         self.space_bytes: int | None = None
-        """The space for all items together; None: there is no bound."""
+        """The space for all items together; None for unbounded."""
 
     async def put(self, item: Item, content: bytes) -> None:
         checked(item)
@@ -70,7 +70,7 @@ class MemoryArchive:
         since: tuple[int, int] = (0, 0),
         begin: Place | None = None,
     ) -> MemoryReader:
-        """Nothing runs here that would write one: it is empty."""
+        """Return an empty log: nothing runs here that would write one."""
         return MemoryReader(self, Item(subject.namespace, subject.name, subject.uid, "log"), 0)
 
     def instance_mark(self, subject: Subject, container: str) -> tuple[int, int] | None:
@@ -78,7 +78,7 @@ class MemoryArchive:
 
 
 class MemoryReader:
-    """Reads an item on, as it grows."""
+    """A reader of an item that may grow."""
 
     def __init__(self, archive: MemoryArchive, item: Item, at: int) -> None:
         self._archive = archive
@@ -94,4 +94,4 @@ class MemoryReader:
         return max(0, self._at - behind)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""

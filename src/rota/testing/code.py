@@ -1,8 +1,8 @@
-"""The code of functions, imported into this process from where it lies.
+"""The code of functions, imported into this process from its folder.
 
-Each folder has its modules to itself: two functions may both have a `main`. They are in `sys.modules`, and the folder
-in `sys.path`, while something of it is imported or called. A module that is loaded from that folder already is used as
-it is, so that what a test has changed in it counts.
+Each folder has its own modules: two functions may both have a `main`. They are in `sys.modules`, and the folder
+in `sys.path`, while a module of it is imported or called. A module that is loaded from that folder already is used
+as it is, with the changes that a test has made.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Code:
 
     def __init__(self) -> None:
         self._paths: dict[str, Path] = {}
-        """Folders by the digest of what was packed of them."""
+        """Folders by the digest of their packed content."""
         self._modules: dict[Path, _Modules] = {}
         self._entered: _Modules | None = None
         self._inline: TemporaryDirectory[str] | None = None
@@ -39,15 +39,15 @@ class Code:
             self._inline.cleanup()
 
     def packed(self, digest: str, path: Path) -> None:
-        """The code of this digest is there: in a folder, or one file."""
+        """Note the folder or file of a digest."""
         self._paths[digest] = (path if path.is_dir() else path.parent).resolve()
 
     def is_here(self, function: Function) -> bool:
-        """Whether there is a handler that can be called here."""
+        """Report whether the handler of a function can be called here."""
         return function.spec.runtime == "python" and self._folder(function) is not None
 
     def handler(self, function: Function) -> tuple[ModuleType, Handler]:
-        """The handler, and the module that it is in. Raises whatever comes of the import."""
+        """Return the handler and its module. Raises the exceptions of the import."""
         folder = self._folder(function)
         assert folder is not None and function.spec.entrypoint is not None
         self._enter(folder)
@@ -61,7 +61,7 @@ class Code:
         return module, found
 
     def leave(self) -> None:
-        """Nothing of it is called for now."""
+        """Remove the current folder and its modules from `sys`."""
         if self._entered is not None:
             self._entered.leave()
             self._entered = None
@@ -80,7 +80,7 @@ class Code:
         return self._paths.get(source.digest or "")
 
     def _written(self, text: str, entrypoint: str) -> Path:
-        """Inline code, as a file: tracebacks show its lines then."""
+        """Write inline code to a file, so that tracebacks show its lines."""
         digest = inline_digest(text, entrypoint)
         if digest not in self._paths:
             if self._inline is None:
@@ -94,7 +94,7 @@ class Code:
 
 @contextmanager
 def variables(values: Mapping[str, str]) -> Iterator[None]:
-    """These are in the environment meanwhile."""
+    """Set environment variables for the body."""
     if not values:
         yield
         return
@@ -111,13 +111,13 @@ def variables(values: Mapping[str, str]) -> Iterator[None]:
 
 
 class _Modules:
-    """What is imported from one folder."""
+    """The modules imported from one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
         self._own: dict[str, ModuleType] = {}
         self._hidden: dict[str, ModuleType] = {}
-        """Of others, under names that are files here too."""
+        """Modules of other folders, hidden under names that exist here too."""
         self._before: set[str] = set()
 
     def enter(self) -> None:

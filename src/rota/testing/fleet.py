@@ -1,4 +1,4 @@
-"""A hub and its cells in memory, on a clock that jumps: the real controllers, with runtimes that only seem to run."""
+"""A hub and its cells in memory, with real controllers, simulated runtimes and a virtual clock."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rota.control.cells.names import cell_namespace
 from rota.control.plane import Plane
 from rota.engine import VirtualClock
 from rota.registry import metadata
-from rota.testing.lines import Line, SimulatedHub
+from rota.testing.connections import Connection, SimulatedHub
 from rota.testing.loop import IdleLoop
 from rota.testing.sites import Backup, Lag, Site
 
-__all__ = ["Backup", "Fleet", "Line", "Site"]
+__all__ = ["Backup", "Connection", "Fleet", "Site"]
 
 R = TypeVar("R")
 
@@ -25,29 +25,29 @@ START = 1_700_000_000.0
 
 
 class Fleet:
-    """A hub and its cells. All of it is for one thread at a time; time passes only while it is told to."""
+    """A hub and its cells. For one thread at a time; time passes only when it is advanced."""
 
     def __init__(self, cells: Mapping[str, str], seed: int = 0, lags: Mapping[str, float] | None = None) -> None:
-        """Make a fleet.
+        """Create a fleet.
 
-        cells   the city of each
-        seed    for everything that is drawn, so that it is the same again
-        lags    the most seconds by which the controllers of a cell, or of the hub under "", see late what is written
+        cells   the city of each cell
+        seed    of all random choices, so that runs are repeatable
+        lags    the maximum seconds by which the controllers of a cell, or of the hub under "", are behind
         """
         self._seed = seed
         self.clock = VirtualClock(START)
         self._loop = IdleLoop()
         self.hub = Site(self.clock, Plane(cell=None))
         self.cells = {name: Site(self.clock, Plane(name, city, places=False)) for name, city in cells.items()}
-        self.lines = {name: Line(self.clock) for name in cells}
+        self.lines = {name: Connection(self.clock) for name in cells}
         self.hub.on_down = self._drop_all
         self._until = 0.0
         for name, seconds in (lags or {}).items():
             self.site(name).lag = Lag(seconds, f"{seed} {name}")
 
     def _drop_all(self) -> None:
-        for line in self.lines.values():
-            line.drop()
+        for connection in self.lines.values():
+            connection.drop()
 
     def __enter__(self) -> Fleet:
         self._chance, self._bytes = random.getstate(), metadata.random_bytes
@@ -87,10 +87,10 @@ class Fleet:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
-    # What becomes of sites.
+    # Faults of sites.
 
     def down(self, cell: str = "") -> None:
-        """Kill a cell, or the hub. What it runs goes on."""
+        """Kill a cell, or the hub. Its instances keep running."""
         self.do(self.site(cell).down())
 
     def up(self, cell: str = "") -> None:
@@ -102,7 +102,7 @@ class Fleet:
         self.do(up())
 
     def lead_again(self, cell: str = "") -> None:
-        """Have the same process of a cell, or of the hub, lose its leadership and get it again."""
+        """Have the process of a cell, or of the hub, lose its leadership and regain it."""
 
         async def again() -> None:
             site = self.site(cell)
@@ -112,7 +112,7 @@ class Fleet:
         self.do(again())
 
     def kill_amid(self, turns: int, cell: str = "") -> None:
-        """Kill a cell, or the hub, after so many turns of the loop from now on: amid whatever it does then."""
+        """Kill a cell, or the hub, after some iterations of the loop, in the middle of its work."""
 
         def step(left: int) -> None:
             if left:
@@ -123,7 +123,7 @@ class Fleet:
         self._loop.call_soon(step, turns)
 
     def suspend(self, cell: str = "") -> None:
-        """Stop the machine of a cell, or of the hub. It goes on where it was when it is resumed."""
+        """Suspend the machine of a cell, or of the hub, until it is resumed."""
         self.site(cell).clock.suspend()
 
     def resume(self, cell: str = "") -> None:
@@ -141,7 +141,7 @@ class Fleet:
         self.do(step())
 
     def restore(self, backup: Backup, cell: str = "") -> None:
-        """Put a cell, or the hub, back to what it was, and start it."""
+        """Restore a cell, or the hub, from a backup, and start it."""
         self.do(self.site(cell).restore(backup))
         self.up(cell)
 
@@ -152,7 +152,7 @@ class Fleet:
     # Steps.
 
     def do(self, work: Coroutine[Any, Any, R]) -> R:
-        """Return what some work comes to. Time passes as far as it waits for it."""
+        """Run a coroutine and return its result. Time advances as far as it waits."""
         task = self._loop.create_task(work)
         task.add_done_callback(lambda _: self._loop.stop())
         self._until = float("inf")
@@ -161,7 +161,7 @@ class Fleet:
         return task.result()
 
     def go(self, seconds: float) -> None:
-        """Let time pass. What is due meanwhile is done."""
+        """Advance time. Everything due meanwhile is done."""
         self._until = self.clock.now() + seconds
         self._loop.run_idle(self._idle)
         for site in (self.hub, *self.cells.values()):
@@ -177,7 +177,7 @@ class Fleet:
         else:
             raise AssertionError("nothing is left that could happen, and it is still waited for")
 
-    # Looks.
+    # Reading.
 
     def instances(self, site: Site) -> list[Instance]:
         found: Any = site.objects.list(Instance.api)

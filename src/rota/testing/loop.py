@@ -1,4 +1,4 @@
-"""An event loop that says when nothing is left to do, so that time need not pass by itself."""
+"""An event loop that reports when it is idle, so that time can be advanced then."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import selectors
 from collections.abc import Callable
 
 MOMENT_SECONDS = 0.1
-"""What is due so soon on the machine's clock is waited for: it is the end of something that goes on."""
+"""Timers of the machine's clock that are due sooner are waited for: they end real work in progress."""
 
 
 class IdleLoop(asyncio.SelectorEventLoop):
-    """Runs as any other, but for `run_idle`: what runs there must not wait for files, sockets, or long."""
+    """An ordinary loop with `run_idle`. Code in it must not wait for files or sockets, or for long."""
 
     def __init__(self) -> None:
         self._asked = _Selector()
         super().__init__(self._asked)
 
     def run_idle(self, idle: Callable[[], None]) -> None:
-        """Run until `stop`. Whenever nothing is ready to run, `idle` is called, which makes something so, or stops."""
+        """Run until `stop`. Whenever nothing is ready, `idle` is called, which must make something ready, or stop."""
         self._asked.idle = idle
         try:
             self.run_forever()
@@ -27,7 +27,7 @@ class IdleLoop(asyncio.SelectorEventLoop):
 
 
 class _Selector(selectors.SelectSelector):
-    """A loop asks it to wait when nothing is ready, and to look without waiting when something is."""
+    """A selector, which a loop asks to wait only when nothing is ready."""
 
     def __init__(self) -> None:
         super().__init__()

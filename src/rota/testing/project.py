@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from types import ModuleType, TracebackType
 from typing import Any, TypeVar
 
-from rota.testing.asynchronous import AsyncProject
-from rota.testing.performing import Attempt, StandIn
+from rota.testing.async_project import AsyncProject
+from rota.testing.open_project import OpenProject, Raised
+from rota.testing.performer import Attempt, StandIn
 from rota.testing.record import Call, Run
 from rota.testing.sources import Source
-from rota.testing.stage import Raised, Stage
-from rota.testing.works import IDLE_WITHIN, START, moment
+from rota.testing.verbs import IDLE_WITHIN, START, moment
 
 R = TypeVar("R")
 
@@ -23,10 +23,10 @@ class Project:
     """A project in memory, under a virtual clock, in a `with`; with `async with` it is an `AsyncProject`.
 
     `source` is a project file, a folder (with a `rota.yaml`, or else of manifests), a file of manifests, or the text of
-    either, which is told from a path by its line breaks; None: nothing to begin with. `at` is when it is: a time
-    without a zone is in UTC. `environment` is what `${NAME}` is taken from, by default that of the process.
+    either, which is distinguished from a path by its line breaks; None for an empty project. `at` is the start: a time
+    without a zone is in UTC. `environment` has the values of `${NAME}`, by default those of the process.
 
-    Whatever is wrong with the source is raised by the `with`: `ManifestError`, or `DeployRefused`, with file and line,
+    The `with` raises the problems of the source: `ManifestError`, or `DeployRefused`, with file and line,
     as `rota deploy` prints it.
     """
 
@@ -42,11 +42,11 @@ class Project:
         self._start = moment(at)
         self._environment = environment
         self._namespace = namespace
-        self._open: Stage | None = None
+        self._open: OpenProject | None = None
         self._runner: asyncio.Runner | None = None
         self._form: AsyncProject | None = None
 
-    # From beginning to end.
+    # Opening and closing.
 
     def __enter__(self) -> Project:
         if _is_in_loop():
@@ -78,20 +78,20 @@ class Project:
         form, self._form = self._form, None
         await form.close()
 
-    def _opened(self) -> Stage:
-        return Stage(self._start, self._environment, self._namespace)
+    def _opened(self) -> OpenProject:
+        return OpenProject(self._start, self._environment, self._namespace)
 
     def _close(self) -> None:
-        stage, runner = self._stage, self._runner
+        project, runner = self._project, self._runner
         self._open = self._runner = None
         try:
             if runner is not None:
                 runner.close()
         finally:
-            stage.close()
+            project.close()
 
     @property
-    def _stage(self) -> Stage:
+    def _project(self) -> OpenProject:
         if self._open is None:
             raise RuntimeError("a project is used inside its `with`")
         return self._open
@@ -100,44 +100,44 @@ class Project:
 
     @property
     def now(self) -> datetime:
-        """The time, as it is for the project."""
-        return self._stage.now
+        """Return the time of the project."""
+        return self._project.now
 
     def advance(
         self, by: timedelta | None = None, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
     ) -> None:
-        """Let so much time pass. Everything that comes due is done at its moment, the last one included."""
-        self._go(self._stage.after(by, days, hours, minutes, seconds))
+        """Advance time. Everything that comes due is done at its time, the last instant included."""
+        self._go(self._project.after(by, days, hours, minutes, seconds))
 
     def until(self, at: datetime | str) -> None:
-        """Let time pass until a moment; without a zone it is in UTC."""
-        self._go(self._stage.until(at))
+        """Advance time to an instant; without a zone it is in UTC."""
+        self._go(self._project.until(at))
 
     def down(
         self, by: timedelta | None = None, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
     ) -> None:
-        """Let so much time pass while the server is down, to see what is made up for.
+        """Advance time while the server is down, to test the catch-up of missed ticks.
 
-        What workers have begun goes on. Calls of functions that are under way are lost, and made again.
+        Jobs of workers go on. Calls of functions in progress are lost, and made again.
         """
-        self._stage.down(self._stage.after(by, days, hours, minutes, seconds))
-        self._go(self._stage.at)
+        self._project.down(self._project.after(by, days, hours, minutes, seconds))
+        self._go(self._project.at)
 
     def run_until_idle(self, within: timedelta = IDLE_WITHIN) -> None:
-        """Let as much time pass as it takes for all Tasks to be over. Raises `NotIdle` when they are not by then."""
-        began = self._stage.at
-        while (due := self._stage.before_idle(began, within)) is not None:
+        """Advance time until all Tasks are finished. Raises `NotIdle` if they are not within `within`."""
+        began = self._project.at
+        while (due := self._project.before_idle(began, within)) is not None:
             self._go(due)
 
     def _go(self, until: float) -> None:
-        attempt = self._stage.step(until)
+        attempt = self._project.step(until)
         while attempt is not None:
-            attempt = self._stage.step(until, attempt, self._made(attempt))
+            attempt = self._project.step(until, attempt, self._made(attempt))
 
     def _made(self, attempt: Attempt) -> Any:
-        """What a call comes to; those that have to be awaited share a loop."""
+        """Make a call and return its result. Awaitables share a loop."""
         try:
-            found = self._stage.performer.thunk(attempt.call, attempt.function)()
+            found = self._project.performer.thunk(attempt.call, attempt.function)()
             if not inspect.isawaitable(found):
                 return found
             if self._runner is None:
@@ -146,77 +146,77 @@ class Project:
         except (Exception, SystemExit) as error:
             return Raised(error)
 
-    # What happened.
+    # Results.
 
     def runs(self, schedule: str | None = None) -> list[Run]:
-        """All runs of a schedule, or of all of them, by their ticks: also those that its history no longer has."""
-        return self._stage.runs(schedule)
+        """Return the runs of a schedule, or of all, ordered by tick, also those that its history no longer has."""
+        return self._project.runs(schedule)
 
     def calls(self, name: str | None = None) -> list[Call]:
-        """All calls of a function, of a pool's workers, or for a schedule or task; or all there were, in order."""
-        return self._stage.calls(name)
+        """Return the calls of a function, of a pool's workers, or for a schedule or task; or all, in order."""
+        return self._project.calls(name)
 
-    # What is called.
+    # Calls.
 
     def on(self, name: str, do: StandIn | None = None, *, takes: timedelta | float = 0) -> None:
-        """Have calls of a name made by `do`, which gets the `Call`; without it, as they are made anyway.
+        """Have calls of a name made by `do`, which gets the `Call`; without `do`, only set their duration.
 
-        The name is a function's, a pool's, a schedule's or a task's; a task's own goes before its schedule's, and that
-        before its function's or pool's. What `do` returns is the result (or a `Result`), what it raises a failure.
-        `takes` is how long it takes on the virtual clock, as a timedelta or in seconds.
+        The name is that of a function, pool, schedule or task; a task's precedes its schedule's, which precedes
+        its function's or pool's. `do` returns the result (or a `Result`); an exception is a failure.
+        `takes` is the duration on the virtual clock, as a timedelta or in seconds.
         """
-        self._stage.stand_in(name, do, takes)
+        self._project.stand_in(name, do, takes)
 
     def call(self, function: str, event: Any = None) -> Any:
-        """Call a function with an event, as it is, and return its result, as JSON has it. Raises what it raises.
+        """Call a function directly with an event and return its result, as decoded from JSON. Raises its exceptions.
 
-        No Task is made of it.
+        No Task is created.
         """
-        attempt = self._stage.begin_call(function, event)
-        return self._stage.end_call(attempt, self._made(attempt))
+        attempt = self._project.begin_call(function, event)
+        return self._project.end_call(attempt, self._made(attempt))
 
     def submit(self, function: str, event: Any = None) -> str:
-        """Call a function as a client does that does not wait for the answer. Returns the name of the call's Task."""
-        return self._done(self._stage.works.submit(function, event))
+        """Call a function asynchronously, like a client that does not wait. Return the name of the call's Task."""
+        return self._done(self._project.verbs.submit(function, event))
 
     def module(self, function: str) -> ModuleType:
-        """The module that a function's handler is in, for a test that has to change something in it."""
-        return self._stage.module(function)
+        """Return the module of a function's handler, for tests that patch it."""
+        return self._project.module(function)
 
     # Objects.
 
     def apply(self, source: Source) -> None:
-        """Change the project: by anything that a `Project` is made from, or by one object as a mapping."""
-        self._done(self._stage.works.apply(source))
+        """Change the project by any source of a `Project`, or by one object as a mapping."""
+        self._done(self._project.verbs.apply(source))
 
     def get(self, kind: str, name: str) -> Any:
-        """An object, such as `get("Schedule", "nightly").status.next_run_time`. Raises `ApiError`, with 404."""
-        return self._stage.do(self._stage.works.get(kind, name))
+        """Return an object, such as `get("Schedule", "nightly").status.next_run_time`. Raises `ApiError` 404."""
+        return self._project.do(self._project.verbs.get(kind, name))
 
     def list(self, kind: str, labels: str = "") -> list[Any]:
-        """The objects of a kind, by their names; `labels` is a selector, such as `app=shop`."""
-        return self._stage.do(self._stage.works.list(kind, labels))
+        """Return the objects of a kind, sorted by name; `labels` is a selector, such as `app=shop`."""
+        return self._project.do(self._project.verbs.list(kind, labels))
 
     def delete(self, kind: str, name: str) -> None:
-        """Delete an object, and what it owns."""
-        self._done(self._stage.works.delete(kind, name))
+        """Delete an object and its dependents."""
+        self._done(self._project.verbs.delete(kind, name))
 
     def pause(self, schedule: str) -> None:
-        """Stop a schedule from ticking. What runs goes on."""
-        self._done(self._stage.works.enable(schedule, enabled=False))
+        """Pause a schedule. Its runs go on."""
+        self._done(self._project.verbs.enable(schedule, enabled=False))
 
     def resume(self, schedule: str) -> None:
-        """Let a schedule tick again. What it missed while it was paused is not made up for."""
-        self._done(self._stage.works.enable(schedule, enabled=True))
+        """Resume a schedule. Ticks missed meanwhile are not made up for."""
+        self._done(self._project.verbs.enable(schedule, enabled=True))
 
     def run(self, schedule: str) -> Run:
-        """Run a schedule now, beside its ticks."""
-        task = self._done(self._stage.works.run(schedule))
+        """Run a schedule now, in addition to its ticks."""
+        task = self._done(self._project.verbs.run(schedule))
         return next(run for run in self.runs(schedule) if run.task == task)
 
     def cancel(self, task: str) -> None:
-        """Ask a Task to end."""
-        self._done(self._stage.works.cancel(task))
+        """Cancel a Task."""
+        self._done(self._project.verbs.cancel(task))
 
     # Claims and instances.
 
@@ -231,28 +231,28 @@ class Project:
     ) -> Any:
         """Claim an instance of a pool. Returns the Claim: Bound, or Waiting if no instance is free.
 
-        `lease` is how long it is held unless it is renewed, `wait` how long it waits for an instance: timedeltas, or
-        seconds; by default as the kind and the pool say.
+        `lease` is the time it is held unless renewed, `wait` the time it waits for an instance: timedeltas, or
+        seconds. The defaults are those of the kind and the pool.
         """
-        made = self._done(self._stage.works.claim(pool, name, lease=lease, wait=wait, priority=priority))
+        made = self._done(self._project.verbs.claim(pool, name, lease=lease, wait=wait, priority=priority))
         return self.get("Claim", made)
 
     def renew(self, claim: str) -> None:
-        """Renew the lease of a claim, from now on."""
-        self._done(self._stage.works.renew(claim))
+        """Renew the lease of a claim."""
+        self._done(self._project.verbs.renew(claim))
 
     def release(self, claim: str) -> None:
-        """Release a claim: its instance is made ready for the next one."""
-        self._done(self._stage.works.release(claim))
+        """Release a claim. Its instance is reset for the next one."""
+        self._done(self._project.verbs.release(claim))
 
     def kill(self, instance: str) -> None:
-        """Kill what runs in an instance, a worker's too. It is started again, as on a server."""
-        self._done(self._stage.works.kill(instance))
+        """Kill the processes of an instance, also of a worker. It is restarted, as on a server."""
+        self._done(self._project.verbs.kill(instance))
 
     def _done(self, work: Coroutine[Any, Any, R]) -> R:
-        """Have something done, with all that follows from it at once."""
-        done = self._stage.do(work)
-        self._go(self._stage.at)
+        """Run a coroutine, and everything that follows from it without advancing time."""
+        done = self._project.do(work)
+        self._go(self._project.at)
         return done
 
 

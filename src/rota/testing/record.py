@@ -1,4 +1,4 @@
-"""What happened in a project: the runs of its schedules, and the calls of its handlers."""
+"""The record of a project: the runs of its schedules, and the calls of its handlers."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ from rota.control.tasks.lifecycle import is_large
 
 @dataclass(slots=True)
 class Call:
-    """One call of a handler, or of what stands in for it."""
+    """A call of a handler, or of its stand-in."""
 
     target: str
-    """The function that is called, or the pool whose worker runs it; empty: a worker of the task's own."""
+    """The function, or the pool of the worker; empty for a worker of the task's own."""
     at: datetime
     task: str = ""
-    """The Task, by its name; empty for `Project.call`."""
+    """The name of the Task; empty for `Project.call`."""
     schedule: str = ""
-    """The Schedule that the Task is of; empty: of none."""
+    """The Schedule of the Task; empty if there is none."""
     attempt: int = 1
-    """Which try of the Task it is."""
+    """The number of the attempt at the Task."""
     event: Any = None
-    """What a function is given."""
+    """The event of a function."""
     command: tuple[str, ...] = ()
-    """What a worker is to run, with all templates filled in."""
+    """The command of a worker, with all templates filled in."""
     stdin: str = ""
-    """What that reads: of a prompt, the prompt."""
+    """The standard input of the command; for a prompt, the prompt."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """The variables that it has beside its own: those of its function, or those of its task."""
+    """The environment variables of its function or task."""
     result: Any = None
-    """What came of it."""
+    """The result."""
     error: BaseException | None = None
-    """What it raised."""
+    """The exception that it raised."""
 
     def is_of(self, name: str) -> bool:
-        """Whether this is the name of its Task, its Schedule, its function or its pool."""
+        """Report whether a name is that of its Task, Schedule, function or pool."""
         return name in (self.task, self.schedule, self.target)
 
 
 class Run(NamedTuple):
-    """One run of a schedule."""
+    """A run of a schedule."""
 
     schedule: str
     at: datetime
-    """The tick that it is for; of a run by hand, when it was asked for."""
+    """The tick of the run; for a run by hand, the time of the request."""
     task: str
-    """Its Task, by name."""
+    """The name of its Task."""
     phase: str
     """Waiting, Queued, Running, Succeeded, Failed or Cancelled."""
     message: str = ""
-    """Why it is so, where there is something to say."""
+    """The reason for the phase, if there is one."""
     started: datetime | None = None
     ended: datetime | None = None
     result: Any = None
     manual: bool = False
-    """Whether it was asked for, beside the ticks."""
+    """True if it was started by hand."""
 
     @property
     def succeeded(self) -> bool:
@@ -69,35 +69,35 @@ class Run(NamedTuple):
 
 
 class Record:
-    """Keeps both, also when the history of a schedule does not."""
+    """Keeps runs and calls, also those that the history of a schedule no longer has."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self._runs: dict[str, Run] = {}
-        """Each as it was last seen, by the uid of its Task. The Tasks themselves would be too much to keep."""
+        """The last state of each run, by the uid of its Task. The Tasks themselves would take too much memory."""
         self._results: dict[str, Any] = {}
-        """Those that are too large to be in a Task, by its name."""
+        """Results that are too large for a Task, by its name."""
         self._open: dict[str, Task] = {}
-        """Those that are not over, by their uid."""
+        """Unfinished Tasks by uid."""
 
-    def hear(self, kind: Kind, update: Update[Task]) -> None:
-        """News of a Task."""
-        task = update.new or update.old
+    def update(self, kind: Kind, event: Update[Task]) -> None:
+        """Take an event of a Task."""
+        task = event.new or event.old
         assert task is not None
         uid = task.metadata.uid
-        if update.new is None or task.over():
+        if event.new is None or task.over():
             self._open.pop(uid, None)
         else:
             self._open[uid] = task
-        if update.new is not None and SCHEDULE_NAME in task.metadata.annotations:
+        if event.new is not None and SCHEDULE_NAME in task.metadata.annotations:
             self._runs[uid] = self._run(task)
 
     def under_way(self) -> list[Task]:
-        """The Tasks that are not over."""
+        """Return the unfinished Tasks."""
         return list(self._open.values())
 
     def called(self, call: Call, result: str) -> None:
-        """A call has ended with this, as JSON."""
+        """Note the result of a call, as JSON."""
         if call.task and is_large(result):
             self._results[call.task] = call.result
 

@@ -1,6 +1,6 @@
-"""The runners of workers, in memory: each is there as soon as its instance runs, and does what its owner says.
+"""The runners of workers, in memory: each connects as soon as its instance runs.
 
-They take the messages of a server and answer as runners do; what they are to run is handed to whoever made them.
+They take the messages of a server and answer like runners; jobs and calls are passed to callbacks.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from rota.testing.runtime import MemoryRuntime
 
 
 class MemoryRunners(Runners):
-    """All runners. Each has a queue of jobs and a memory of its own, as its journal would be, which goes with it.
+    """All runners of a plane. Each has a queue of jobs, and outcomes that survive as its journal would.
 
-    A job that has begun ends when it is concluded, is cancelled, or its instance is gone. The next one then begins.
-    Calls of a function begin as they come, and end likewise.
+    A running job ends when it is concluded or cancelled, or its instance is gone. Then the next one begins.
+    Calls of a function begin at once, and end likewise.
     """
 
     def __init__(
@@ -49,19 +49,19 @@ class MemoryRunners(Runners):
         on_begin: Callable[[Subject, Job], None] = lambda subject, job: None,
         on_call: Callable[[Subject, Call], None] = lambda subject, call: None,
     ) -> None:
-        """`on_begin` gets each job that begins, `on_call` each call."""
+        """`on_begin` is called with each job that begins, `on_call` with each call."""
         super().__init__(clock.now)
         self.clock = clock
         self.runtime = runtime
         self.jobs: dict[Subject, Job] = {}
-        """The job that runs."""
+        """The running job."""
         self.queued: dict[Subject, list[Job]] = {}
         self.pending: dict[Subject, dict[str, Outcome]] = {}
-        """Outcomes of jobs by their ids, until they are acknowledged."""
+        """Outcomes by job id, until they are acknowledged."""
         self._since: dict[Subject, float] = {}
         self._connected: dict[Subject, str] = {}
         self.calls: dict[Subject, dict[str, Call]] = {}
-        """Calls under way, by their ids."""
+        """Calls in progress, by id."""
         self._on_begin = on_begin
         self._on_call = on_call
         runtime.listen(self._ran)
@@ -95,7 +95,7 @@ class MemoryRunners(Runners):
             self._say(subject, Report(run.number, "Waiting", holder=held, has_task=bool(held)))
 
     def reconnect(self) -> None:
-        """The server is a new one: all runners come back to it."""
+        """Reconnect all runners to a new server."""
         for subject, report in list(self._reports.items()):
             self._say(subject, report)
 
@@ -104,9 +104,9 @@ class MemoryRunners(Runners):
         self._reports[subject] = report
         asyncio.get_running_loop().call_soon(self._tell, subject)
         for pending in self.outcomes(subject):
-            asyncio.get_running_loop().call_soon(self._told, subject, pending)
+            asyncio.get_running_loop().call_soon(self._report_outcome, subject, pending)
 
-    def _told(self, subject: Subject, outcome: Outcome) -> None:
+    def _report_outcome(self, subject: Subject, outcome: Outcome) -> None:
         for heard in tuple(self._outcome_listeners):
             heard(subject, outcome)
 
@@ -174,12 +174,12 @@ class MemoryRunners(Runners):
         self._on_begin(subject, job)
 
     def linger(self, name: str) -> None:
-        """The job that runs on an instance does so for longer than others may stand behind it."""
+        """Report that the running job of an instance takes long, so that the jobs queued behind it are withdrawn."""
         subject = next(one for one in self.jobs if one.name == name)
         self._news(subject, Began(self.jobs[subject].id, self._since[subject]))
 
     def conclude(self, subject: Subject, reason: Reason = "Succeeded", **more: Any) -> None:
-        """The job that runs on an instance ends, and the next one begins."""
+        """End the running job of an instance, and begin the next one."""
         done = self.jobs.pop(subject)
         outcome = Outcome(done.id, reason, self._since.pop(subject), self.clock.time(), **more)
         self._end(subject, outcome)
@@ -187,10 +187,10 @@ class MemoryRunners(Runners):
             self._begin(subject, self.queued[subject].pop(0))
 
     def answer(self, subject: Subject, called: Called) -> None:
-        """A call ends, if it is under way."""
+        """End a call, if it is in progress."""
         if self.calls.get(subject, {}).pop(called.id, None) is not None:
             asyncio.get_running_loop().call_soon(self._take, subject, called)
 
     def _end(self, subject: Subject, outcome: Outcome) -> None:
         self.pending.setdefault(subject, {})[outcome.id] = outcome
-        self._told(subject, outcome)
+        self._report_outcome(subject, outcome)

@@ -1,4 +1,4 @@
-"""A runtime in memory: what it starts runs, as far as anybody can see, until it is ended."""
+"""A runtime in memory: everything it starts appears to run until it is ended."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rota.runtime.keeper.protocol import LEASE_ENDED
 from rota.testing.archive import MemoryArchive
 
 NOWHERE = Path("/nowhere")
-"""Where files would be, if there were any."""
+"""The path of files, none of which exist."""
 ENDED = 143
-"""The exit code of what was asked to end."""
+"""The exit code of a process that was asked to end."""
 ROUNDING_SECONDS = 1e-6
 
 
 class MemoryRuntime:
-    """What `Instances` is told is real."""
+    """A runtime whose processes only exist in memory."""
 
     name = "memory"
     policy = Policy()
@@ -35,7 +35,7 @@ class MemoryRuntime:
         self._leases: dict[Subject, tuple[float, float, float]] = {}
         self.alive: dict[Subject, dict[str, Run]] = {}
         self.has_runner: set[Subject] = set()
-        """The instances in which a runner runs."""
+        """The instances with a runner."""
         self.overused: dict[Subject, Overuse] = {}
         self.cpu_used: dict[Subject, float] = {}
         self.entered: dict[Subject, int] = {}
@@ -69,7 +69,7 @@ class MemoryRuntime:
         run = runs[order.container] = Run(order.number, f"run-{self._started}", self._clock.time())
         if order.lease_seconds is not None:
             self._lease(order.subject, order.lease_seconds)
-        self._tell(order.subject)
+        self._notify(order.subject)
         return run
 
     async def extend(self, leases: Mapping[Subject, float | None], *, unleased: bool = False) -> None:
@@ -82,12 +82,12 @@ class MemoryRuntime:
                 self._lease(subject, seconds)
 
     def _lease(self, subject: Subject, seconds: float) -> None:
-        """As the keeper has them: they end by the clock that has advanced more."""
+        """Set a lease, which expires by the clock that has advanced more, as in the keeper."""
         self._leases[subject] = (self._clock.now(), self._clock.time(), seconds)
         self._clock.call_at(self._clock.now() + seconds, self.look_at_leases)
 
     def look_at_leases(self) -> None:
-        """End what has no lease any more."""
+        """End the instances whose leases have expired."""
         for subject, (uptime, wall, seconds) in [*self._leases.items()]:
             if max(self._clock.now() - uptime, self._clock.time() - wall) >= seconds - ROUNDING_SECONDS:
                 del self._leases[subject]
@@ -95,20 +95,20 @@ class MemoryRuntime:
                     self._end(subject, container, Exit(self._clock.time(), code=ENDED, reason=LEASE_ENDED))
 
     def power_cut(self) -> None:
-        """End everything, and tell nobody."""
+        """End everything, without reporting it."""
         self.alive.clear()
         self.has_runner.clear()
         self._leases.clear()
 
     async def update(self, order: Order) -> None:
-        """There are no files to renew."""
+        """Do nothing: there are no files."""
 
     async def box(self, order: Order, digest: str) -> Box:
         return Box(order.argv, order.env, str(NOWHERE), "/workspace", f"{NOWHERE}.prepared")
 
     async def stop(self, subject: Subject, grace_seconds: float) -> None:
         if self.alive.pop(subject, None) is not None:
-            self._tell(subject)
+            self._notify(subject)
             self.has_runner.discard(subject)
 
     async def end(self, subject: Subject, container: str, grace_seconds: float) -> None:
@@ -124,7 +124,7 @@ class MemoryRuntime:
         return []
 
     async def drop_storage(self, namespace: str, owner: Owner, name: str = "") -> None:
-        """There is none."""
+        """Do nothing: there is no storage."""
 
     def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
         self._listeners.append(heard)
@@ -133,12 +133,12 @@ class MemoryRuntime:
         return lambda: self._listeners.remove(heard)
 
     def die(self, name: str, code: int = 1, lines: str = "", container: str = "main") -> None:
-        """What runs under a name ends."""
+        """End the process of a container."""
         [subject] = [one for one in self.alive if one.name == name]
         self._end(subject, container, Exit(self._clock.time(), code=code, lines=lines))
 
     def kill(self, namespace: str, name: str) -> None:
-        """Kill what runs in an instance. Raises `NotRunning` if nothing does."""
+        """Kill the processes of an instance. Raises `NotRunning` if there are none."""
         alive = [
             (subject, container)
             for subject in self.known(namespace, name)
@@ -154,8 +154,8 @@ class MemoryRuntime:
         run = self.alive[subject][container]
         if run.exit is None:
             self.alive[subject][container] = msgspec.structs.replace(run, exit=ended)
-            self._tell(subject)
+            self._notify(subject)
 
-    def _tell(self, subject: Subject) -> None:
+    def _notify(self, subject: Subject) -> None:
         for heard in self._listeners:
             heard(subject)

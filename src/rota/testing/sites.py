@@ -1,4 +1,4 @@
-"""One control plane of a simulated fleet: its clock, its store, its runtime and, while it is up, its controllers."""
+"""One control plane of a simulated fleet: clock, store, runtime and, while it is up, controllers."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ R = TypeVar("R")
 
 MANAGER = "rota-controllers"
 RESTORE_JUMP = 1_000_000
-"""Revisions by which a store is ahead after a restore."""
+"""Jump of the revision by a restore."""
 AWAKE_SECONDS = 1.0
-"""Seconds between two looks of somebody who waits for a suspended machine."""
+"""Seconds between checks of a suspended machine."""
 
 
 class SiteTimer(VirtualTimer):
-    """A call that comes when a machine goes on, if that is suspended when the call is due."""
+    """A timer that fires when its machine is resumed, if that is suspended when the timer is due."""
 
     __slots__ = ("ringing",)
     ringing: VirtualTimer
@@ -51,7 +51,7 @@ class SiteTimer(VirtualTimer):
 
 
 class SiteClock:
-    """The clock of one machine, which may be suspended, and whose wall clock may be set."""
+    """The clock of one machine, which can be suspended, and whose wall clock can be set."""
 
     can_be_set = True
 
@@ -59,7 +59,7 @@ class SiteClock:
         self._clock = clock
         self._ahead_seconds = 0.0
         self._due: list[VirtualTimer] | None = None
-        """Timers that have come due since the machine was suspended; None: it is not."""
+        """Timers that have come due while the machine is suspended; None if it is not."""
 
     @property
     def is_suspended(self) -> bool:
@@ -103,10 +103,10 @@ class SiteClock:
 
 
 class Lag:
-    """Controllers of a site that see late what is written there, as those of an operator do."""
+    """The delay with which the controllers of a site see writes, like those of an operator."""
 
     def __init__(self, seconds_max: float, seed: str) -> None:
-        """`seed`: of how late each piece of news comes."""
+        """`seed`: the seed of the delays."""
         self.seconds_max = seconds_max
         self._draw = random.Random(seed)
 
@@ -115,7 +115,7 @@ class Lag:
 
 
 class _Lagging(LocalBackend):
-    """A registry as that of another process: what is written there is seen some time later."""
+    """A registry whose watches are delayed, like that of another process."""
 
     atomic = False
     registry = None
@@ -139,26 +139,26 @@ class _Lagging(LocalBackend):
 
 
 class Backup(NamedTuple):
-    """A site as it was."""
+    """A backup of a site."""
 
     entries: list[tuple[str, bytes]]
     boot: int
 
 
 class Site:
-    """One control plane. Its objects and its runtime stay when it goes down."""
+    """A control plane. Its objects and its runtime survive when it goes down."""
 
     def __init__(self, clock: VirtualClock, plane: Plane) -> None:
         self.clock = SiteClock(clock)
         self.plane = plane
         self.lag: Lag | None = None
-        """From its next start on; None: its controllers see at once what is written."""
+        """The delay of its controllers from its next start on; None for none."""
         self.runtime = MemoryRuntime(self.clock)
         self.boot = 0
         self._restored_at = -math.inf
         self._leading: Leading | None = None
         self.on_down: Callable[[], None] = lambda: None
-        """Told when it goes down."""
+        """Called when it goes down."""
         self._tasks: list[asyncio.Task[Any]] = []
         self._requests: dict[asyncio.Task[Any], None] = {}
         self._life = object()
@@ -178,12 +178,12 @@ class Site:
         await establish(self.registry)
 
     def up(self, hub: Hub | None = None) -> None:
-        """Begin. A cell has a hub."""
+        """Start it. `hub` is given for a cell."""
         self.boot += 1
         self.lead(hub)
 
     def lead(self, hub: Hub | None = None) -> None:
-        """Begin as a process that leads, for the first time or again."""
+        """Start the controllers, for the first time or again."""
         life = self._life = object()
         backend = LocalBackend(self.registry) if self.lag is None else _Lagging(self.registry, self.clock, self.lag)
         client = Client(Fenced(backend, lambda: self._life is life, lambda: ""), manager=MANAGER)
@@ -194,7 +194,7 @@ class Site:
             self._tasks = [asyncio.create_task(self._lead_behind(client, hub))]
 
     async def _lead_behind(self, client: Client, hub: Hub | None) -> None:
-        """Lead on what a server has told, which is behind what it has."""
+        """Run the controllers on caches, which are behind the registry."""
         kinds = kinds_of(controllers(self.runtime, MemoryRunners(self.clock, self.runtime), plane=self.plane))
         caches = CachedObjects(client, kinds, sleep=lambda seconds: sleep(self.clock, seconds))
         writing = Client(caches.seeing(client.backend), manager=MANAGER)
@@ -229,7 +229,7 @@ class Site:
 
     @property
     def reports(self) -> Reports | None:
-        """Takes the reports of cells, while it is up."""
+        """Return the receiver of the reports of cells, while it is up."""
         return self._leading.reports if self._leading is not None else None
 
     @property
@@ -241,14 +241,14 @@ class Site:
         return self._leading.fence if self._leading is not None else None
 
     def request(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        """Do something that somebody else has asked for. It goes on when they are gone, and ends with this site."""
+        """Run a request of another site. It survives its caller, and ends with this site."""
         task = asyncio.create_task(work)
         self._requests[task] = None
         task.add_done_callback(lambda done: self._requests.pop(done, None))
         return task
 
     def kill(self) -> None:
-        """End at once, wherever it is: nothing is tidied up, nothing more is written, and what runs goes on."""
+        """Kill the plane without any clean-up. Nothing more is written; its instances keep running."""
         self._life = object()
         if self._leading is not None:
             self._leading.end()
@@ -260,7 +260,7 @@ class Site:
         self.on_down()
 
     async def down(self) -> None:
-        """End, and wait until all of it has."""
+        """Kill the plane and wait for its tasks."""
         ending = [*self._tasks, *self._requests]
         self.kill()
         await asyncio.gather(*ending, return_exceptions=True)
@@ -270,15 +270,15 @@ class Site:
         await self.registry.stop()
 
     def check(self) -> None:
-        """Raise what has ended a part of it."""
+        """Raise the error of a task that has ended."""
         for task in self._tasks:
             if task.done():
                 task.result()
 
-    # What becomes of its machine.
+    # Faults of the machine.
 
     def power_cut(self) -> None:
-        """End it, and everything that it runs."""
+        """Kill the plane and its instances."""
         self.kill()
         self.runtime.power_cut()
 
@@ -292,7 +292,7 @@ class Site:
         return Backup([(one.key, one.value) for bucket in BY_BUCKET for one in store.scan(f"{bucket}/")], self.boot)
 
     async def restore(self, backup: Backup) -> None:
-        """Go down, and have what was there then. What runs goes on."""
+        """Go down, and restore the objects of a backup. Instances keep running."""
         await self.close()
         revision = self.registry.store.revision + RESTORE_JUMP
         await self.registry.store.close()

@@ -1,4 +1,4 @@
-"""Where a project comes from: a project file, manifests, or the text of either."""
+"""The sources of a project: a project file, manifests, or the text of either."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from rota.testing.code import Code
 Source = str | Path | Mapping[str, Any]
 
 TEXT = "text"
-"""What a text is called in errors."""
+"""The name of a text in errors."""
 
 
 def read(source: Source, environment: Mapping[str, str], namespace: str) -> Declared | list[Manifest]:
-    """What a source declares. Raises `ManifestError` with all problems, each with its file and line."""
+    """Return the declarations of a source. Raises `ManifestError` with all problems, each with file and line."""
     if isinstance(source, Mapping):
         raise TypeError("an object is applied as it is")
     if isinstance(source, str) and "\n" in source:
@@ -43,7 +43,7 @@ def read(source: Source, environment: Mapping[str, str], namespace: str) -> Decl
 
 
 def is_project(text: bytes | str, name: str) -> bool:
-    """Whether a text is a project file. Manifests are objects, which say of which kind they are."""
+    """Report whether a text is a project file. Manifests have a kind."""
     documents, problems = parse(text, name)
     if problems:
         raise ManifestError(problems)
@@ -56,7 +56,7 @@ def _beginning(path: Path) -> bytes:
 
 
 async def bring(client: Client, declared: Declared | list[Manifest], code: Code) -> None:
-    """Make a server have what is declared, as `rota deploy` and `rota apply` do."""
+    """Apply declarations to a server, like `rota deploy` and `rota apply`."""
     if isinstance(declared, list):
         await apply_all(client, declared)
         return
@@ -65,7 +65,7 @@ async def bring(client: Client, declared: Declared | list[Manifest], code: Code)
 
 
 class _Blobs:
-    """Keeps no code, but where it is."""
+    """A blob store that keeps only the paths of code."""
 
     def __init__(self, declared: Declared, code: Code) -> None:
         self._declared = declared

@@ -26,8 +26,8 @@ from rota.control.cells.messages import REPORT_BYTES_AIM, REPORT_BYTES_MAX, Answ
 from rota.engine.metrics import Metrics
 from rota.registry import ApiError
 from rota.registry.errors import too_busy
+from rota.testing.connections import SimulatedHub
 from rota.testing.fleet import Fleet
-from rota.testing.lines import SimulatedHub
 
 LOUD, QUIET = "dfw-1", "lhr-1"
 

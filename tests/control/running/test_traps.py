@@ -105,7 +105,7 @@ async def test_while_a_crashing_instance_waits_for_its_turn_nothing_is_written(
     assert running(runtime) == {}
     before = revision(world)
     for _ in range(10):
-        runtime._tell(next(iter(runtime.alive)))
+        runtime._notify(next(iter(runtime.alive)))
         await world.pass_time(1)
     assert revision(world) == before
 
@@ -203,7 +203,7 @@ async def test_a_network_that_the_server_gives_no_more_is_taken_away_from_all_bu
     assert sorted(running(runtime)) == ["admins-0", "others-0"]
     runtime.policy = Policy("none")
     for subject in list(runtime.alive):
-        runtime._tell(subject)
+        runtime._notify(subject)
     await world.rest()
     assert sorted(running(runtime)) == ["admins-0"]
     said = {name: (await world.get("Instance", name)).status for name in ("admins-0", "others-0")}

@@ -18,7 +18,6 @@ from typing import Any, Final
 from rota.api.cel import functions, operators
 from rota.api.cel.bounds import ITERATIONS_MAX
 from rota.api.cel.errors import BeyondSubsetError, CelEvalError
-from rota.api.cel.escaping import unescape
 from rota.api.cel.functions import FUNCTIONS, METHODS, Kind
 from rota.api.cel.patterns import compile_pattern
 from rota.api.cel.syntax import (
@@ -34,18 +33,19 @@ from rota.api.cel.syntax import (
     Name,
     Not,
     Select,
+    unescape,
 )
 from rota.api.cel.syntax import Literal as LiteralExpr
 
 FALLIBLE: Final = (CelEvalError, AttributeError)
-"""What `&&` and `||` absorb. A field of anything but a map is an `AttributeError`: it has no `get`."""
+"""The errors that `&&` and `||` absorb. A field of a value that is no map is an `AttributeError`: it has no `get`."""
 
 _COMPARISONS: Final = ("<", "<=", ">", ">=")
 _INDENTS: Final = [" " * depth for depth in range(100)]
 
 
 def exceeded() -> BeyondSubsetError:
-    """Return the error of an evaluation that visits too much."""
+    """Return the error of an evaluation that visits more than `ITERATIONS_MAX` items."""
     return BeyondSubsetError(f"the rule visits more than {ITERATIONS_MAX} items")
 
 
@@ -65,7 +65,7 @@ _GLOBALS: Final[dict[str, Any]] = {
 
 @dataclass(slots=True)
 class _Value:
-    """A Python expression, what is known of its type, and whether it (or what was emitted for it) may fail."""
+    """A Python expression, its type as far as known, and whether it, or the statements emitted for it, may fail."""
 
     code: str
     kind: Kind = "any"
@@ -77,16 +77,16 @@ def generate(tree: Expr) -> Any:
     """Return a rule as a function."""
     emitter = _Emitter()
     text = emitter.function(tree)
-    namespace = _GLOBALS | emitter.held
+    namespace = _GLOBALS | emitter.constants
     exec(compile(text, "<rule>", "exec"), namespace)
     return namespace["rule"]
 
 
 class _Emitter:
-    """Statements of one rule's function, in the making."""
+    """The statements of the function of one rule, while they are written."""
 
     def __init__(self) -> None:
-        self.held: dict[str, Any] = {}
+        self.constants: dict[str, Any] = {}
         self._lines: list[str] = []
         self._indent = 1
         self._loops = 0
@@ -99,14 +99,14 @@ class _Emitter:
         start = "def rule(self, old):\n visits = 0" if self._counts else "def rule(self, old):"
         return "\n".join((start, *self._lines, f" return {result}"))
 
-    # How statements are written.
+    # Writing statements.
 
-    def _line(self, text: str) -> None:
+    def _emit(self, text: str) -> None:
         self._lines.append(_INDENTS[self._indent] + text)
 
     @contextmanager
     def _block(self, header: str) -> Iterator[None]:
-        self._line(header)
+        self._emit(header)
         self._indent += 1
         yield
         self._indent -= 1
@@ -119,13 +119,13 @@ class _Emitter:
         if value.code.isidentifier() or value.constant is not ...:
             return value.code
         name = self._new_name()
-        self._line(f"{name} = {value.code}")
+        self._emit(f"{name} = {value.code}")
         return name
 
-    def _held(self, value: object) -> str:
+    def _constant(self, value: object) -> str:
         """Return the name under which the function finds a value that has no literal."""
-        name = f"h{len(self.held)}"
-        self.held[name] = value
+        name = f"h{len(self.constants)}"
+        self.constants[name] = value
         return name
 
     def _boolean(self, tree: Expr) -> _Value:
@@ -134,13 +134,13 @@ class _Emitter:
 
     def _count(self, amount: str) -> None:
         self._counts = True
-        self._line(f"visits += {amount}")
-        self._line(f"if visits > {ITERATIONS_MAX}: raise exceeded()")
+        self._emit(f"visits += {amount}")
+        self._emit(f"if visits > {ITERATIONS_MAX}: raise exceeded()")
 
     def _count_items(self, name: str) -> None:
         self._count(f"len({name}) if type({name}) is list else 0")
 
-    # What each node of the tree means.
+    # The nodes of the tree.
 
     def _expr(self, tree: Expr) -> _Value:
         match tree:
@@ -199,9 +199,9 @@ class _Emitter:
             return _Value(f"at({operand.code}, {tree.field!r})")
         field = unescape(tree.field)
         name = self._new_name()
-        self._line(f"{name} = {operand.code}.get({field!r})")
+        self._emit(f"{name} = {operand.code}.get({field!r})")
         # A null field is an absent one to a kube-apiserver.
-        self._line(f"if {name} is None: raise no_key({field!r})")
+        self._emit(f"if {name} is None: raise no_key({field!r})")
         return _Value(name)
 
     def _binary(self, tree: Binary) -> _Value:
@@ -226,7 +226,7 @@ class _Emitter:
         fails = left.fails or right.fails
         negation = "not " if tree.operator == "!=" else ""
         if tree.structure is not None:
-            return _Value(f"({negation}equals_by({self._held(tree.structure)}, {left.code}, {right.code}))", "bool")
+            return _Value(f"({negation}equals_by({self._constant(tree.structure)}, {left.code}, {right.code}))", "bool")
         if left.constant is not ... and right.constant is ...:
             left, right = right, left
         if left.kind == right.kind != "any" or (right.kind == "string" and right.constant is not ...):
@@ -254,7 +254,7 @@ class _Emitter:
         return _Value(f"contains({item.code}, {container.code})", "bool")
 
     def _logic(self, tree: Logic) -> _Value:
-        """Operand after operand, until one decides; an error decides nothing until all others have had their say."""
+        """Emit operands until one decides. An error is raised only if none of the others decides."""
         goes_on = tree.operator == "&&"
         check = "" if goes_on else "not "
         result, error = self._new_name(), self._new_name()
@@ -271,23 +271,23 @@ class _Emitter:
             keeps_errors = keeps_errors or (failed and number < last)
         if keeps_errors:
             self._lines.insert(opening, f"{_INDENTS[self._indent]}{error} = None")
-            self._line(f"if {error} is not None and {check}{result}: raise {error}")
+            self._emit(f"if {error} is not None and {check}{result}: raise {error}")
         return _Value(result, "bool", fails)
 
     def _operand(self, tree: Expr, result: str, error: str, keeps_error: bool, neutral: bool) -> bool:
-        """Sets `result`, to `neutral` on an error that is kept. Returns whether the operand may fail."""
+        """Emit an operand, which sets `result`, or `neutral` on an error that is kept. Return whether it may fail."""
         opening = len(self._lines)
         if not keeps_error:
             value = self._boolean(tree)
-            self._line(f"{result} = {value.code}")
+            self._emit(f"{result} = {value.code}")
             return value.fails
         with self._block("try:"):
             value = self._boolean(tree)
-            self._line(f"{result} = {value.code}")
+            self._emit(f"{result} = {value.code}")
         if value.fails:
             with self._block("except FALLIBLE as caught:"):
-                self._line(f"{result} = {neutral}")
-                self._line(f"{error} = caught")
+                self._emit(f"{result} = {neutral}")
+                self._emit(f"{error} = caught")
         else:
             del self._lines[opening]
             self._lines[opening:] = [line[1:] for line in self._lines[opening:]]
@@ -298,10 +298,10 @@ class _Emitter:
         result = self._new_name()
         with self._block(f"if {condition.code}:"):
             then = self._expr(tree.then)
-            self._line(f"{result} = {then.code}")
+            self._emit(f"{result} = {then.code}")
         with self._block("else:"):
             otherwise = self._expr(tree.otherwise)
-            self._line(f"{result} = {otherwise.code}")
+            self._emit(f"{result} = {otherwise.code}")
         kind = then.kind if then.kind == otherwise.kind else "any"
         return _Value(result, kind, condition.fails or then.fails or otherwise.fails)
 
@@ -311,12 +311,12 @@ class _Emitter:
         if tree.name == "matches":
             (pattern,) = rest
             assert isinstance(pattern, LiteralExpr)
-            codes.append(self._held(compile_pattern(str(pattern.value))))
+            codes.append(self._constant(compile_pattern(str(pattern.value))))
         else:
             codes += [self._expr(argument).code for argument in rest]
         if tree.name == "quantity" and isinstance(first, LiteralExpr):
             with suppress(CelEvalError):
-                return _Value(self._held(FUNCTIONS["quantity"].call(first.value)), fails=False)
+                return _Value(self._constant(FUNCTIONS["quantity"].call(first.value)), fails=False)
         if self._loops and tree.name == "sum":
             codes[0] = self._named(_Value(codes[0]))
             self._count_items(codes[0])
@@ -345,26 +345,26 @@ class _Emitter:
         goes_on = tree.name == "all"
         check = "" if goes_on else "not "
         result, error = self._new_name(), self._new_name()
-        self._line(f"{result} = {goes_on}")
+        self._emit(f"{result} = {goes_on}")
         opening = len(self._lines)
         with self._block(loop):
             fails = self._operand(tree.body, result, error, True, goes_on)
-            self._line(f"if {'not ' if goes_on else ''}{result}: break")
+            self._emit(f"if {'not ' if goes_on else ''}{result}: break")
         if fails:
             self._lines.insert(opening, f"{_INDENTS[self._indent]}{error} = None")
-            self._line(f"if {error} is not None and {check}{result}: raise {error}")
+            self._emit(f"if {error} is not None and {check}{result}: raise {error}")
         return _Value(result, "bool")
 
     def _exists_one(self, tree: Macro, loop: str) -> _Value:
         found = self._new_name()
-        self._line(f"{found} = 0")
+        self._emit(f"{found} = 0")
         with self._block(loop):
-            self._line(f"if {self._boolean(tree.body).code}: {found} += 1")
+            self._emit(f"if {self._boolean(tree.body).code}: {found} += 1")
         return _Value(f"({found} == 1)", "bool")
 
     def _mapped(self, tree: Macro, loop: str) -> _Value:
         result = self._new_name()
-        self._line(f"{result} = []")
+        self._emit(f"{result} = []")
         with self._block(loop):
-            self._line(f"{result}.append({self._expr(tree.body).code})")
+            self._emit(f"{result}.append({self._expr(tree.body).code})")
         return _Value(result)

@@ -1,10 +1,10 @@
-"""What goes wrong in a rule: its text, or one evaluation of it."""
+"""Errors of rules: of their text, and of their evaluation."""
 
 from __future__ import annotations
 
 
 class CelSyntaxError(ValueError):
-    """The text is no rule of the subset. `position` counts characters from zero."""
+    """The text is not a rule of the subset. `position` counts characters from zero."""
 
     def __init__(self, message: str, source: str, position: int) -> None:
         super().__init__(f"{message}, at character {position} of {source!r}")
@@ -13,11 +13,11 @@ class CelSyntaxError(ValueError):
 
 
 class CelEvalError(Exception):
-    """The rule has no value for this object: CEL calls that an error, and the object fails the rule."""
+    """The rule has no value for this object, which CEL calls an error. The object fails the rule."""
 
 
 class BeyondSubsetError(Exception):
-    """A value the subset does not cover, or a bound reached, where a kube-apiserver would have gone on.
+    """The evaluation reached a value or bound that the subset does not cover and a kube-apiserver does.
 
     Not a CEL error, since `||` and `&&` must not absorb it and so decide otherwise; `Program` reports it as one.
     """

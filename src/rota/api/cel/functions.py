@@ -19,8 +19,8 @@ Kind = Literal["bool", "int", "string", "any"]
 """The type of a value as far as it is known before evaluation."""
 
 
-class Function(NamedTuple):
-    """A function or method."""
+class Overload(NamedTuple):
+    """An implementation of a function or method, and the types it returns."""
 
     call: Callable[..., Any]
     arity: int
@@ -67,7 +67,7 @@ def _typed_pair(name: str, function: Callable[[Any, Any], Any], first: type, sec
 
 
 def _reading(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Have a quantity's errors be a rule's."""
+    """Wrap a function of quantities so that its errors are those of rules."""
 
     def call(text: str) -> Any:
         try:
@@ -81,25 +81,25 @@ def _reading(read: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 FUNCTIONS: Final = {
-    "size": Function(_size, 1, "int"),
-    "string": Function(_string, 1, "string"),
-    "quantity": Function(_typed("quantity", _reading(parse_quantity), str), 1, "any"),
-    "isQuantity": Function(_typed("isQuantity", _reading(is_quantity), str), 1, "bool"),
+    "size": Overload(_size, 1, "int"),
+    "string": Overload(_string, 1, "string"),
+    "quantity": Overload(_typed("quantity", _reading(parse_quantity), str), 1, "any"),
+    "isQuantity": Overload(_typed("isQuantity", _reading(is_quantity), str), 1, "bool"),
 }
 
 METHODS: Final = {
     "size": FUNCTIONS["size"],
-    "contains": Function(_typed_pair("contains", lambda text, part: part in text, str, str), 2, "bool"),
-    "startsWith": Function(_typed_pair("startsWith", str.startswith, str, str), 2, "bool"),
-    "matches": Function(
+    "contains": Overload(_typed_pair("contains", lambda text, part: part in text, str, str), 2, "bool"),
+    "startsWith": Overload(_typed_pair("startsWith", str.startswith, str, str), 2, "bool"),
+    "matches": Overload(
         _typed_pair("matches", lambda text, pattern: pattern.search(text) is not None, str, re.Pattern), 2, "bool"
     ),
-    "upperAscii": Function(_typed("upperAscii", lambda text: text.translate(_UPPER), str), 1, "string"),
-    "sum": Function(_sum, 1, "int"),
-    "compareTo": Function(
+    "upperAscii": Overload(_typed("upperAscii", lambda text: text.translate(_UPPER), str), 1, "string"),
+    "sum": Overload(_sum, 1, "int"),
+    "compareTo": Overload(
         _typed_pair("compareTo", lambda left, right: (left > right) - (left < right), Quantity, Quantity), 2, "int"
     ),
-    "isGreaterThan": Function(
+    "isGreaterThan": Overload(
         _typed_pair("isGreaterThan", lambda left, right: left > right, Quantity, Quantity), 2, "bool"
     ),
 }

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rota.api.cel.errors import CelEvalError
 from rota.api.quantity import INT_MAX, Quantity
-from rota.api.structure import Node
+from rota.api.structure import Structure
 
 _TYPE_NAMES: Final[dict[type, str]] = {
     bool: "bool",
@@ -62,7 +62,7 @@ def equals(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def equals_by(node: Node | None, left: Any, right: Any) -> bool:
+def equals_by(node: Structure | None, left: Any, right: Any) -> bool:
     """Deep equality of two values, the left of which has this structure."""
     if node is None or type(left) is not type(right):
         return equals(left, right)
@@ -88,12 +88,12 @@ def _scalars(items: list[Any]) -> set[Any]:
         raise CelEvalError("a list of type set holds scalars only") from None
 
 
-def _equals_keyed(node: Node, left: list[Any], right: list[Any]) -> bool:
+def _equals_keyed(node: Structure, left: list[Any], right: list[Any]) -> bool:
     mine, others = ({_key(node, item): item for item in items} for items in (left, right))
     return mine.keys() == others.keys() and all(equals_by(node.item, item, others[key]) for key, item in mine.items())
 
 
-def _key(node: Node, item: Any) -> tuple[Any, ...]:
+def _key(node: Structure, item: Any) -> tuple[Any, ...]:
     if type(item) is not dict:
         raise CelEvalError("a list of type map holds objects only")
     return tuple(item.get(field) for field in node.keys)

@@ -9,11 +9,11 @@ from typing import Final
 
 from rota.api.cel.bounds import NESTING_DEPTH_MAX, SOURCE_CHARS_MAX
 from rota.api.cel.errors import CelSyntaxError
-from rota.api.cel.escaping import RESERVED, unescape
-from rota.api.cel.functions import FUNCTIONS, METHODS, Function
+from rota.api.cel.functions import FUNCTIONS, METHODS, Overload
 from rota.api.cel.lexer import Token, int_value, text_value, tokenize
 from rota.api.cel.patterns import PatternError, compile_pattern
 from rota.api.cel.syntax import (
+    RESERVED,
     Binary,
     Call,
     Conditional,
@@ -27,6 +27,7 @@ from rota.api.cel.syntax import (
     Name,
     Not,
     Select,
+    unescape,
 )
 
 VARIABLES: Final = ("self", "oldSelf")
@@ -124,7 +125,7 @@ class _Parser:
             return self._member()
         self._take()
         if self._token.kind == "!":
-            # CEL drops pairs of these even before a value of another type; nobody needs that.
+            # CEL drops pairs of these even before a value of another type, which no rule needs.
             raise self._error("the subset has no '!' before '!'")
         return Not(self._member(), token.position)
 
@@ -235,12 +236,12 @@ class _Parser:
             self._check_pattern(arguments[1])
         return Call(name.value, arguments, True, name.position)
 
-    def _known(self, functions: dict[str, Function], what: str, name: Token) -> Function:
+    def _known(self, functions: dict[str, Overload], what: str, name: Token) -> Overload:
         if name.value not in functions:
             raise self._error(f"the subset has no {what} {name.value!r}", name.position)
         return functions[name.value]
 
-    def _arguments(self, function: Function, what: str, name: Token, of_target: int = 0) -> list[Expr]:
+    def _arguments(self, function: Overload, what: str, name: Token, of_target: int = 0) -> list[Expr]:
         arguments = self._sequence(")")
         if len(arguments) + of_target != function.arity:
             raise self._error(f"the subset has no {what} {name.value!r} of so many arguments", name.position)

@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 REPEAT_MAX: Final = 1000
-"""Of `a{n,m}`; RE2 has the same bound."""
+"""Bound on the counts of `a{n,m}`. RE2 has the same."""
 _SPACE: Final = r"\t\n\f\r "
 """RE2's `\\s`: Python's also has the vertical tab."""
 _PART: Final = re.compile(

@@ -9,7 +9,7 @@ from rota.api.cel.errors import BeyondSubsetError, CelEvalError
 from rota.api.cel.parser import parse
 from rota.api.cel.schema import resolve
 from rota.api.cel.syntax import Expr
-from rota.api.structure import Node
+from rota.api.structure import Structure
 
 _NO_VALUE: Final = object()
 
@@ -48,7 +48,7 @@ class Program:
         return self._evaluate(self_value, old_value)
 
 
-def compile(source: str, node: Node | None = None) -> Program:  # noqa: A001
+def compile(source: str, node: Structure | None = None) -> Program:  # noqa: A001
     """Compile the text of a rule. Raises `CelSyntaxError`.
 
     `node` is the structure of the value the rule is about. With it, unknown fields are refused, and lists of type `set`

@@ -1,4 +1,4 @@
-"""Checks a rule's tree: that it is not too deep and, against the structure of `self`, that its fields exist.
+"""Checks of a rule's tree: its depth and, against the structure of `self`, the existence of its fields.
 
 The structure is followed through the rule, to find which fields are keys of maps and which lists compare in any order.
 What has none, such as a literal, is plain JSON.
@@ -10,7 +10,6 @@ from functools import cache
 
 from rota.api.cel.bounds import BLOCK_DEPTH_MAX, TREE_DEPTH_MAX
 from rota.api.cel.errors import CelSyntaxError
-from rota.api.cel.escaping import unescape
 from rota.api.cel.syntax import (
     Binary,
     Call,
@@ -25,22 +24,23 @@ from rota.api.cel.syntax import (
     Name,
     Not,
     Select,
+    unescape,
 )
-from rota.api.structure import Node
+from rota.api.structure import Structure
 
-Scope = dict[str, Node | None]
+Scope = dict[str, Structure | None]
 
 
 @cache
-def ignores_order(node: Node) -> bool:
+def ignores_order(node: Structure) -> bool:
     """Report whether values of this structure hold a list that compares in any order."""
-    seen: set[Node] = set()
+    visited: set[Structure] = set()
     ahead = [node]
     while ahead:
         inner = ahead.pop()
-        if inner in seen:
+        if inner in visited:
             continue
-        seen.add(inner)
+        visited.add(inner)
         if inner.kind == "list" and inner.list_type != "atomic":
             return True
         ahead.extend(inner.fields.values())
@@ -49,20 +49,20 @@ def ignores_order(node: Node) -> bool:
     return False
 
 
-def resolve(source: str, tree: Expr, node: Node | None) -> None:
-    """Mark the tree with what this structure of `self` says of it. Raises `CelSyntaxError`."""
+def resolve(source: str, tree: Expr, node: Structure | None) -> None:
+    """Mark the tree with the structure of its values, derived from that of `self`. Raises `CelSyntaxError`."""
     _Resolver(source).structure(tree, {"self": node, "oldSelf": node})
 
 
 class _Resolver:
-    """Visits every expression once; `structure` returns what is known of its value."""
+    """Visits every expression once; `structure` returns the structure of its value, if known."""
 
     def __init__(self, source: str) -> None:
         self._source = source
         self._depth = 0
         self._blocks = 0
 
-    def structure(self, tree: Expr, scope: Scope) -> Node | None:
+    def structure(self, tree: Expr, scope: Scope) -> Structure | None:
         self._depth += 1
         if self._depth > TREE_DEPTH_MAX or self._blocks > BLOCK_DEPTH_MAX:
             raise CelSyntaxError("a rule nested too deep", self._source, tree.position)
@@ -70,7 +70,7 @@ class _Resolver:
         self._depth -= 1
         return node
 
-    def _visit(self, tree: Expr, scope: Scope) -> Node | None:
+    def _visit(self, tree: Expr, scope: Scope) -> Structure | None:
         match tree:
             case Name():
                 return scope.get(tree.name)
@@ -92,7 +92,7 @@ class _Resolver:
                     self.structure(argument, scope)
             case ListOf():
                 item = self._common(tree, [self.structure(item, scope) for item in tree.items])
-                return None if item is None else Node("list", item=item)
+                return None if item is None else Structure("list", item=item)
             case Not():
                 self.structure(tree.operand, scope)
             case Logic():
@@ -104,9 +104,9 @@ class _Resolver:
                 pass
         return None
 
-    def _field(self, tree: Select | Has, scope: Scope) -> Node | None:
+    def _field(self, tree: Select | Has, scope: Scope) -> Structure | None:
         operand = self.structure(tree.operand, scope)
-        field: Node | None = None
+        field: Structure | None = None
         if operand is not None and operand.kind == "map":
             tree.is_key = True
             field = operand.item
@@ -116,7 +116,7 @@ class _Resolver:
                 raise CelSyntaxError(f"no such field: {tree.field}", self._source, tree.position)
         return field if isinstance(tree, Select) else None
 
-    def _common(self, tree: Expr, nodes: list[Node | None]) -> Node | None:
+    def _common(self, tree: Expr, nodes: list[Structure | None]) -> Structure | None:
         """Return the structure that all have, which must be known where order depends on it."""
         if all(node is not None and _alike(node, nodes[0]) for node in nodes):
             return nodes[0] if nodes else None
@@ -124,7 +124,7 @@ class _Resolver:
             raise CelSyntaxError("values that compare in different ways", self._source, tree.position)
         return None
 
-    def _binary(self, tree: Binary, scope: Scope) -> Node | None:
+    def _binary(self, tree: Binary, scope: Scope) -> Structure | None:
         left, right = self.structure(tree.left, scope), self.structure(tree.right, scope)
         if tree.operator in ("==", "!=") and left is not None and ignores_order(left):
             tree.structure = left
@@ -132,17 +132,17 @@ class _Resolver:
             raise CelSyntaxError("the subset has no 'in' of such items", self._source, tree.position)
         return None
 
-    def _macro(self, tree: Macro, scope: Scope) -> Node | None:
+    def _macro(self, tree: Macro, scope: Scope) -> Structure | None:
         target = self.structure(tree.target, scope)
         items = target.item if target is not None and target.kind == "list" else None
         inner = scope | {tree.variable: items}
         self._blocks += 2
         body = self.structure(tree.body, inner)
         self._blocks -= 2
-        return Node("list", item=body) if tree.name == "map" and body is not None else None
+        return Structure("list", item=body) if tree.name == "map" and body is not None else None
 
 
-def _alike(node: Node, other: Node | None) -> bool:
+def _alike(node: Structure, other: Structure | None) -> bool:
     """Report whether both compare in the same way: the same structure, or two lists of scalars of the same type."""
     if node is other:
         return True

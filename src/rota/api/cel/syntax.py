@@ -1,11 +1,34 @@
-"""The tree of a rule. Every node has the position of its text, for messages.
+"""The tree of a rule, and the escapes of field names in it. Every node has the position of its text, for messages.
 
 Plain classes, since a dozen dataclasses would cost every start of the program milliseconds.
 """
 
 from __future__ import annotations
 
-from rota.api.structure import Node
+import re
+from typing import Final
+
+from rota.api.structure import Structure
+
+RESERVED: Final = frozenset(
+    ("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
+     "let", "loop", "package", "namespace", "return", "var", "void", "while")
+)  # fmt: skip
+"""Words that CEL keeps from being identifiers."""
+
+_ESCAPED: Final = {"__underscores__": "__", "__dot__": ".", "__dash__": "-", "__slash__": "/"}
+_SEQUENCE: Final = re.compile("__[^_]+__")
+
+
+def unescape(name: str) -> str | None:
+    """The field's name in the object: `a__dash__b` is `a-b`, and `__in__` is `in`. None when it is misspelt."""
+    if "__" not in name:
+        return name
+    if name[2:-2] in RESERVED and name == f"__{name[2:-2]}__":
+        return name[2:-2]
+    if any(sequence not in _ESCAPED for sequence in _SEQUENCE.findall(name)):
+        return None
+    return _SEQUENCE.sub(lambda match: _ESCAPED[match.group()], name)
 
 
 class Literal:
@@ -48,7 +71,7 @@ class Select:
         self.field = field
         self.position = position
         self.is_key: bool = False
-        """Of a map, whose keys are never escaped."""
+        """True if the operand is a map, whose keys are never escaped."""
 
 
 class Has:
@@ -61,7 +84,7 @@ class Has:
         self.field = field
         self.position = position
         self.is_key: bool = False
-        """Of a map, whose keys are never escaped."""
+        """True if the operand is a map, whose keys are never escaped."""
 
 
 class Index:
@@ -95,8 +118,8 @@ class Binary:
         self.left = left
         self.right = right
         self.position = position
-        self.structure: Node | None = None
-        """The structure of what is compared if it has lists without order."""
+        self.structure: Structure | None = None
+        """The structure of the compared values, if it has lists that compare in any order."""
 
 
 class Logic:

@@ -4,7 +4,7 @@
 - `{{ schedule.FIELD }}` is filled in by the schedule that makes the task.
 - `{{ item.FIELD }}` is filled in by the spawner that makes the task.
 
-An expression of these that cannot be filled in is refused when the object is written, as far as the object alone tells.
+An expression that cannot be filled in is refused when the object is written, as far as the object alone shows it.
 """
 
 from rota.api.templates.checks import SCHEDULE_TEMPLATES, SPAWNER_TEMPLATES, TASK_TEMPLATES, WORKER_TEMPLATES

@@ -1,4 +1,4 @@
-"""Checks of templates: what they ask for must be something that is filled in, by the object that has them."""
+"""Checks of templates: each expression must be one that the object's kind fills in."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from rota.api.templates.expressions import (
 Json = dict[str, Any]
 
 SCHEDULE_FIELDS = ("name", "uid", "runId", "time", "scheduledTime")
-"""What a schedule fills in. The last two are the same: one is called as in the environment, one as in an event."""
+"""Fields that a schedule fills in. time and scheduledTime are the same, named as in the environment and in an event."""
 ISSUE_FIELDS = frozenset(
     (
         *("kind", "repo", "number", "title", "body", "state", "url", "author", "labels"),
         *("createdAt", "updatedAt", "draft", "branch", "base", "sha"),
     )
 )
-"""What an item of an issue tracker has. The last four are for pulls, and empty for issues."""
+"""Fields of an item of an issue tracker. The last four are for pulls, and empty for issues."""
 VARIABLE_PREFIX = "ROTA_TASKS_"
 NAMED_MAX = 20
 _encode = msgspec.json.Encoder().encode
@@ -40,21 +40,21 @@ _PLAIN = ("branch", "holder", "affinity")
 
 
 def variable(name: str, key: str) -> str:
-    """The environment variable that has the result of a task."""
+    """Return the environment variable with an output of a task."""
     return VARIABLE_PREFIX + _NOT_IN_NAME.sub("_", f"{name}_{key}".upper())
 
 
 class _Scope(NamedTuple):
-    """What can be filled in, where a text is."""
+    """The expressions that can be filled in at a place."""
 
     tasks: Collection[str] | None
-    """The tasks that results may be of; None: that is not known here."""
+    """Tasks whose outputs can be used; None if they are not known here."""
     schedule: bool = False
-    """Whether a schedule makes the task."""
+    """True if a schedule creates the task."""
     strict: bool = False
-    """Whether all that looks like an expression has to be one; otherwise only what is the whole of a text."""
+    """True if every text in braces must be an expression; otherwise only one that is the whole text."""
     variables: bool = True
-    """Whether to look for names of nothing at all."""
+    """True if unknown names in braces are reported."""
 
     @property
     def known(self) -> str:
@@ -66,7 +66,7 @@ class _Scope(NamedTuple):
 
 
 def _text(text: str, scope: _Scope, *, is_element: bool = False) -> Iterator[Found]:
-    """What is wrong with the expressions of one text. `is_element`: of a command."""
+    """Yield the invalid expressions of a text. `is_element`: it is an element of a command."""
     if "{{" not in text:
         return
     yield from unclosed(text)
@@ -88,7 +88,7 @@ def _text(text: str, scope: _Scope, *, is_element: bool = False) -> Iterator[Fou
 
 
 def _expression(expression: str, scope: _Scope) -> str:
-    """Why an expression cannot be filled in; empty: it can, as far as that can be told."""
+    """Return why an expression cannot be filled in; empty if it can, as far as is known."""
     root, _, rest = expression.partition(".")
     if root == "schedule":
         if not scope.schedule:
@@ -109,11 +109,11 @@ def _there(scope: _Scope) -> str:
     return f"there is {scope.known}; for the braces themselves write {LITERAL}"
 
 
-# What tasks are given.
+# Templates of tasks.
 
 
 def _of_template(template: Json, scope: _Scope, *, payload: bool) -> Iterator[Wrong]:
-    """The wrong expressions of a task or a task template. `payload`: whether texts in a payload are filled in."""
+    """Yield the invalid expressions of a task or task template. `payload`: texts in a payload are filled in."""
 
     def wrong(field: str, text: Any, **options: bool) -> Iterator[Wrong]:
         for found in _text(text, scope, **options) if isinstance(text, str) else ():
@@ -135,7 +135,7 @@ def _of_template(template: Json, scope: _Scope, *, payload: bool) -> Iterator[Wr
 
 
 def _of_plain(name: str, value: Any, scope: _Scope) -> Iterator[Wrong]:
-    """A field that a schedule fills in, and a task does not."""
+    """Yield the invalid expressions of a field that a schedule fills in and a task does not."""
     field, text = (f"{name}.key", value.get("key")) if isinstance(value, dict) else (name, value)
     for found in EXPRESSION.finditer(text or ""):
         expression = (found[1] or "").rstrip()
@@ -149,7 +149,7 @@ def _of_task(spec: Json) -> Iterable[Wrong]:
     # In JSON two braces follow each other only within a text. Most tasks have none, and there is one look for all.
     if b"{{" not in _encode(spec):
         return ()
-    # Without dependencies a payload is data that somebody sent, whatever is in it.
+    # Without dependencies a payload is plain data, and is not searched for expressions.
     depends_on = spec.get("dependsOn", ())
     return _of_template(spec, _Scope(depends_on), payload=bool(depends_on))
 
@@ -165,7 +165,7 @@ def _of_schedule(spec: Json) -> Iterator[Wrong]:
 
 
 def item_fields(source: Json) -> Collection[str] | None:
-    """The fields that items of a source may have; None: any."""
+    """Return the fields that items of a source may have; None if any."""
     if source.get("github") is not None:
         return ISSUE_FIELDS
     mapped = (source.get("webhook") or {}).get("map")
@@ -173,19 +173,22 @@ def item_fields(source: Json) -> Collection[str] | None:
 
 
 def _of_spawner(spec: Json) -> Iterator[Wrong]:
-    template, seen = spec["taskTemplate"], set()
+    template, reported = spec["taskTemplate"], set()
     for unfilled in items.problems(template, item_fields(spec["source"])):
         field = items.at(unfilled.path).removeprefix(".")
-        seen.add(field)
+        reported.add(field)
         yield Wrong(f"taskTemplate.{field}", shown(unfilled.expression) or "{{", unfilled.why)
     scope = _Scope(template.get("dependsOn", ()), variables=False)
     for field, text, why in _of_template(template, scope, payload=True):
-        if field not in seen:
+        if field not in reported:
             yield Wrong(f"taskTemplate.{field}", text, why)
 
 
 def _of_workers(spec: Json) -> Iterator[Wrong]:
-    """A pool's worker fills in its variables anew for each task: whose results those are is not known before."""
+    """Yield the invalid expressions of a pool's worker.
+
+    It fills them in for each task, so the tasks are not known here.
+    """
     template = spec.get("template") or {}
     of_template = template["containers"][0] if template.get("worker") is not None else {}
     for at, has_env in (("worker", spec.get("worker") or {}), ("template.containers[0]", of_template)):

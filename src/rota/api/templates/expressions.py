@@ -1,4 +1,4 @@
-"""The grammar of expressions: which texts are one, and which of those ask for something."""
+"""The grammar of expressions in templates."""
 
 from __future__ import annotations
 
@@ -7,40 +7,25 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 LITERAL = '{{ "{{" }}'
-"""How two braces are written that are meant as such."""
+"""The expression for two literal braces."""
 RESERVED = ("tasks", "schedule")
-"""What an expression of a task begins with. Everything else between braces is text to a task: a prompt may be about
+"""First words of the expressions that a task fills in. Anything else between braces is text: a prompt may be about
 templates of another kind."""
 SHOWN_LENGTH_MAX = 120
-"""Characters of an expression that a message repeats."""
-FILLED_CHARACTERS_MAX = 4 * 1024 * 1024
-"""Characters that are put into one task, all of its expressions together."""
+"""Bound on the characters of an expression that a message quotes."""
 
 OUTPUT = re.compile(r"tasks\.(.+?)\.outputs\.(\S+)")
 # Possessive: what does not match is found out in one pass.
 EXPRESSION = re.compile(r'\{\{\s*+(?:((?:tasks|schedule)\.[^{}]*+)|"\{\{"\s*+)\}\}')
-"""An expression that a task fills in, or braces that are meant as such."""
+"""An expression that a task fills in, or the one for literal braces."""
 OPENING = re.compile(r'\{\{(?=\s*+(?:(?:tasks|schedule)\.|"\{\{"\s*+\}\}))')
-"""Where one begins, or was meant to."""
+"""The opening of such an expression, also of one that is not closed."""
 VARIABLE = re.compile(r"(?<!\$)\{\{\s*+((?!(?:end|else)\b)[A-Za-z_][\w-]*+(?:\.[\w-]++)*+)\s*+\}\}")
-"""What looks like a name of something to fill in. `${{ … }}`, and actions of Go's templates, do not."""
+"""A name in braces that looks like an expression. `${{ … }}` and actions of Go templates do not."""
 
 
 class TemplateError(Exception):
-    """A template that cannot be filled in, and where."""
-
-
-class Room:
-    """How much more is put into one task: few characters of a template can ask for something large many times."""
-
-    def __init__(self) -> None:
-        self._left = FILLED_CHARACTERS_MAX
-
-    def take(self, characters: int) -> None:
-        """Raises TemplateError when there is not so much."""
-        self._left -= characters
-        if self._left < 0:
-            raise TemplateError(f"what is put in has more than {FILLED_CHARACTERS_MAX} characters together")
+    """A template that cannot be filled in. The message names the field."""
 
 
 class Found(NamedTuple):
@@ -55,13 +40,13 @@ def shown(text: str) -> str:
 
 
 def output_of(expression: str) -> tuple[str, str] | None:
-    """The task and the key that `tasks.NAME.outputs.KEY` names; None: it is not of that form."""
+    """Return the task and key of `tasks.NAME.outputs.KEY`; None for any other form."""
     matched = OUTPUT.fullmatch(expression)
     return (matched[1], matched[2]) if matched is not None else None
 
 
 def unclosed(text: str) -> Iterator[Found]:
-    """Expressions of tasks that have no end."""
+    """Yield the expressions of a text that are not closed."""
     for opening in OPENING.finditer(text):
         if EXPRESSION.match(text, opening.start()) is None:
             rest = text[opening.start() : opening.start() + SHOWN_LENGTH_MAX + 1].split("\n", 1)[0]
@@ -69,5 +54,5 @@ def unclosed(text: str) -> Iterator[Found]:
 
 
 def literal(text: str) -> str:
-    """A text that, filled in by a task, is this one, whatever is in it."""
+    """Escape a text so that a task fills it in as it is."""
     return OPENING.sub(LITERAL, text) if "{{" in text else text

@@ -1,8 +1,8 @@
 """Items of a spawner, put into the template of its tasks: `{{ item.FIELD }}`, in one pass.
 
-What is put in is data. It is not looked at again: neither here, nor where the task fills in results of others. In a
-command it has to be a whole element, for anything else would be read by a shell. An expression that is not understood
-is an error and never a text, wherever it is.
+Values of items are data. They are not searched for expressions, neither here nor when the task fills in outputs. In a
+command, an item must be a whole element: a part of one could be read by a shell. An unknown expression is an error
+everywhere, and never text.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from rota.api.templates.expressions import LITERAL, VARIABLE, TemplateError, sho
 from rota.api.templates.paths import ABSENT, Looks, TooManyLooks, find, text_of
 
 NAMED_AT_ONCE_MAX = 20
-"""Fields that one message names."""
+"""Bound on the fields that one message names."""
 TEXTS = frozenset((("prompt",), ("stdin",), ("branch",), ("holder",), ("affinity", "key")))
 """Fields in which an expression may be anywhere."""
 
 PUT_IN_CHARACTERS_MAX = 2 * 1024 * 1024
-"""Of all that an item puts into one task, which has less room than that."""
+"""Bound on the characters that an item puts into one task."""
 
 _TOKEN = re.compile(r'\{\{(\s*"\{\{"\s*|[^{}]*)\}\}')
 _OF_TASKS = re.compile(r"\{\{(?=\s*(?:tasks|schedule)\.)")
@@ -33,7 +33,7 @@ Resolve = Callable[[str], Any]
 
 
 class Unfilled(TemplateError):  # noqa: N818
-    """One text that an item cannot be put into."""
+    """A text that an item cannot be filled into."""
 
     def __init__(self, path: Path, expression: str, why: str) -> None:
         super().__init__(f"taskTemplate{at(path)}: {f'{expression}: ' if expression else ''}{why}")
@@ -43,13 +43,13 @@ class Unfilled(TemplateError):  # noqa: N818
 
 
 def fill(template: Any, resolve: Resolve) -> dict[str, Any]:
-    """The spec of a task, from a task template. Raises TemplateError, which names the field."""
+    """Return the spec of a task from a task template. Raises TemplateError, which names the field."""
     filled: dict[str, Any] = _fill(msgspec.to_builtins(template), (), resolve)
     return filled
 
 
 def problems(template: dict[str, Any], fields: Collection[str] | None) -> Iterator[Unfilled]:
-    """Each text of a template that no item could be put into. `fields` are those that every item may have."""
+    """Yield each text of a template that no item can be filled into. `fields` are those that items may have."""
 
     def resolve(expression: str) -> str:
         name = _steps(expression).partition(".")[0]
@@ -65,7 +65,7 @@ def problems(template: dict[str, Any], fields: Collection[str] | None) -> Iterat
 
 
 def texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every text with braces in it, and where it is. The name of a field stands for the map that it is a key of."""
+    """Yield each text with braces and its path. For a key with braces, the path is that of its map."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if "{{" in key:
@@ -79,7 +79,7 @@ def texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def resolver(fields: Any) -> Resolve:
-    """The values of one item, for one task: they have a bound together, however often a template asks for them."""
+    """Return a resolver of the fields of one item, with one budget for all uses in one task."""
     looks, known, left = Looks(), dict[str, tuple[Any, int]](), PUT_IN_CHARACTERS_MAX
 
     def resolve(expression: str) -> Any:
@@ -106,7 +106,7 @@ def resolver(fields: Any) -> Resolve:
 
 
 def _steps(expression: str) -> str:
-    """The path below the item; empty for the item itself."""
+    """Return the path below the item; empty for the item itself."""
     root, dot, path = expression.partition(".")
     if root != "item" or (dot and "" in path.split(".")) or any(map(str.isspace, path)):
         raise TemplateError(f"that is not understood; write item.FIELD, or {LITERAL} for the braces themselves")
@@ -143,7 +143,7 @@ def _fill(value: Any, path: Path, resolve: Resolve) -> Any:
 
 
 def _element(text: str, path: Path, resolve: Resolve) -> str:
-    """An element of a command: an item is the whole of it."""
+    """Fill in an element of a command. An item must be the whole element."""
     tokens = list(_tokens(text, path))
     if len(tokens) > 1 or (tokens and tokens[0][0] != text):
         for token in tokens:
@@ -154,7 +154,7 @@ def _element(text: str, path: Path, resolve: Resolve) -> str:
 
 
 def _value(text: str, path: Path, resolve: Resolve) -> Any:
-    """A value of a payload: what is nothing but an expression becomes the value itself, a number a number."""
+    """Fill in a value of a payload. A text that is one expression becomes the value itself: a number stays a number."""
     found = _TOKEN.fullmatch(text)
     if found is not None and not _is_literal(found) and not _is_of_tasks(found):
         resolved = _resolved(found, path, resolve)
@@ -180,17 +180,17 @@ def _text(text: str, path: Path, resolve: Resolve) -> str:
 
 
 def _whole(filled: str, text: str) -> str:
-    """What became of a text, which must not look like an expression as a whole where the text was another one."""
+    """Break up a filled-in text that has become an expression as a whole and was none before."""
     return filled.replace("{{", "{ {") if filled != text and VARIABLE.fullmatch(filled) else filled
 
 
 def _inert(text: str, own: Collection[int] = ()) -> str:
-    """A text in which nothing asks for a result of another task but what the template itself does, at `own`."""
+    """Break up expressions of tasks in a filled-in text, except those of the template itself, at `own`."""
     return _OF_TASKS.sub(lambda found: found[0] if found.start() in own else "{ {", text)
 
 
 def _tokens(text: str, path: Path) -> list[re.Match[str]]:
-    """Every expression of a text; there are no braces left beside them."""
+    """Return all expressions of a text. Raises Unfilled if other double braces remain."""
     found = list(_TOKEN.finditer(text))
     if "{{" in _TOKEN.sub("|", text):
         raise Unfilled(path, "", f"{{{{ is not closed; for the braces themselves write {LITERAL}")
@@ -209,10 +209,10 @@ def _is_literal(token: re.Match[str]) -> bool:
 
 
 def _is_of_tasks(token: re.Match[str]) -> bool:
-    """Whether it is for the task itself to fill in."""
+    """Report whether the task itself fills in the expression."""
     return token[1].strip().startswith("tasks.")
 
 
 def at(path: Path) -> str:
-    """A path as messages have it, below something."""
+    """Return a path as messages show it, below something."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)

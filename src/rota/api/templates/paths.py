@@ -1,4 +1,4 @@
-"""Values of a JSON document by a dotted path, and what they are as text."""
+"""Values of a JSON document by a dotted path, and their text."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import Any
 import msgspec
 
 ABSENT = msgspec.UNSET
-"""There is nothing at the path."""
+"""The result of a path without a value."""
 LOOKS_MAX = 50_000
-"""Values of one document that are looked at, for all paths together."""
+"""Bound on the values of one document that are visited, for all paths together."""
 LOOK_CHARACTERS = 64
-"""A value that is made a text is so many looks as it has of these."""
+"""Characters of a value's text that count as one visited value."""
 
 
 class TooManyLooks(Exception):  # noqa: N818
-    """More of a document is asked for than is looked at."""
+    """The paths visit more values of a document than `LOOKS_MAX`."""
 
     def __init__(self) -> None:
         super().__init__(f"more than {LOOKS_MAX} values would have to be looked at: name shorter lists")
 
 
 class Looks:
-    """How much is still looked at of one document. Who wrote it, and who wrote the paths, may be anybody."""
+    """A budget of visited values for one document: neither the document nor the paths are trusted."""
 
     def __init__(self) -> None:
         self._left = LOOKS_MAX
 
     def take(self, count: int) -> None:
-        """Raises TooManyLooks."""
+        """Subtract from the budget. Raises TooManyLooks if it is exceeded."""
         self._left -= count
         if self._left < 0:
             raise TooManyLooks
 
 
 def find(value: Any, path: str, looks: Looks) -> Any:
-    """The value at a path, or ABSENT. A number takes one element of a list; a name reaches into each of them.
+    """Return the value at a path, or ABSENT. A number selects one element of a list; a name maps over all of them.
 
     Raises TooManyLooks, also for lists in lists that are too deep.
     """
@@ -66,14 +66,17 @@ def _find(value: Any, steps: Sequence[str], looks: Looks) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A value as text: a string as it is, nothing for null, and JSON for all else."""
+    """Return a value as text: a string as it is, empty for null, JSON for others."""
     if isinstance(value, str):
         return value
     return "" if value is None else msgspec.json.encode(value).decode()
 
 
 def passes(value: Any, path: str, wanted: Sequence[str], looks: Looks) -> bool:
-    """Whether the value at a path is one of these; of a list, whether one of its elements is. Raises TooManyLooks."""
+    """Report whether the value at a path, or an element of it if it is a list, is among `wanted`.
+
+    Raises TooManyLooks.
+    """
     found, texts = find(value, path, looks), frozenset(wanted)
     if found is ABSENT:
         return False

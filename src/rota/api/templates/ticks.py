@@ -1,6 +1,6 @@
 """A schedule's tick, put into the template of its tasks: `{{ schedule.FIELD }}`, in one pass.
 
-What a task fills in itself is left to it, and so are two braces that are meant as such where a task looks for them.
+Expressions of tasks are left for the task to fill in, and so are literal braces where a task looks for them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _PLAIN = ("branch", "holder", "affinity")
 
 
 def filled(spec: dict[str, Any], tick: Mapping[str, str]) -> dict[str, Any]:
-    """The spec of a task, from a task template as JSON. `tick` has the value of each field of the schedule."""
+    """Return the spec of a task from a task template. `tick` has the value of each field of the schedule."""
     out = dict(spec)
     for name in ("command", "stdin", "prompt"):
         if name in out:
@@ -31,13 +31,13 @@ def filled(spec: dict[str, Any], tick: Mapping[str, str]) -> dict[str, Any]:
 
 
 def payload(value: dict[str, Any], tick: Mapping[str, str], *, is_data: bool = True) -> dict[str, Any]:
-    """What a function is given. `is_data`: its task fills nothing in."""
+    """Return the payload of a function call. `is_data`: the task fills nothing in."""
     made: dict[str, Any] = _fill(value, tick, is_plain=is_data)
     return made
 
 
 def _fill(value: Any, tick: Mapping[str, str], *, is_plain: bool = False) -> Any:
-    """`is_plain`: nobody else looks for expressions there."""
+    """Fill in a value. `is_plain`: no task looks for expressions in it, so literal braces are filled in too."""
     if isinstance(value, dict):
         return {key: _fill(one, tick, is_plain=is_plain) for key, one in value.items()}
     if isinstance(value, list):

@@ -15,7 +15,7 @@ import msgspec
 
 from rota.api import Cell, Condition, Instance, InstanceType, Object, WorkloadDeployment
 from rota.api.cell import Used
-from rota.api.conditions import with_condition
+from rota.api.meta import with_condition
 from rota.api.problems import NOT_JSON
 from rota.client import Client
 from rota.client.calls import Sleep

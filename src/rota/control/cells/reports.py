@@ -19,7 +19,7 @@ import msgspec
 from rota import __version__
 from rota.api import Cell, Condition, Instance, Kind, Object, WorkloadDeployment
 from rota.api.cell import CellStatus
-from rota.api.conditions import with_condition
+from rota.api.meta import with_condition
 from rota.client import Client, Operation, Update, to_dict
 from rota.control.cells.digests import Digests
 from rota.control.cells.heard import Heard
@@ -42,7 +42,7 @@ from rota.engine.clock import Clock
 from rota.engine.objects import Objects, get
 from rota.engine.reconciler import Recording
 from rota.registry import ApiError
-from rota.registry.amending import Amendment
+from rota.registry.amendment import Amendment
 from rota.registry.options import DeleteOptions
 
 log = logging.getLogger(__name__)

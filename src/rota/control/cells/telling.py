@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from rota.api import Condition, Event, Instance, Kind, WorkloadDeployment
-from rota.api.conditions import with_condition
+from rota.api.meta import with_condition
 from rota.api.workload import WorkloadDeploymentStatus
 from rota.client import Key, Update
 from rota.control.cells.digests import Digests

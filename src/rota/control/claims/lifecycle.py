@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from rota.api import Claim, Instance, WorkerPool
+from rota.api.conflicts import is_own
 from rota.api.instance import Address, Assignment, InstanceTemplate
 from rota.api.pool import ClaimStatus
-from rota.api.sharing import is_own
 from rota.client import Key
 from rota.control.holds.members import PoolKey
 from rota.control.holds.options import Options, has_runner, options_of, run_of

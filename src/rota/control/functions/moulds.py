@@ -16,7 +16,7 @@ from rota.api import Task
 from rota.client import Client, Operation
 from rota.control.holds.handover import creation
 from rota.registry import metadata
-from rota.registry.casting import NOW, REVISION, Cast, Mould
+from rota.registry.moulds import NOW, REVISION, Cast, Mould
 
 MOULDS_MAX = 256
 OPEN_BYTES_MAX = 8 * 1024

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from rota.api import Kind
-from rota.api.shared import decoded
+from rota.api.decoding import decoded
 from rota.client import Backend
 from rota.client.backend import Wrapped, Written
 from rota.client.failures import NotConnected

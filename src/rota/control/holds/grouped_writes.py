@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from rota.api import Object
 from rota.control.holds.executor import Executor, refusing
-from rota.engine.status_writes import status_write
+from rota.engine.reconciler import status_write
 from rota.registry import Answer, ApiError
 
 log = logging.getLogger(__name__)

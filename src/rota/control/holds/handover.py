@@ -14,9 +14,9 @@ import msgspec
 from rota.api import Instance, Object
 from rota.api.instance import Assignment
 from rota.client import Client, Operation, to_dict
-from rota.engine.status_writes import status_write
+from rota.engine.reconciler import status_write
 from rota.registry import WriteOptions
-from rota.registry.amending import Amendment
+from rota.registry.amendment import Amendment
 from rota.runtime.interface import Subject
 
 

@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from rota.api.conflicts import PORTS, port_variable
 from rota.api.egress import Network
 from rota.api.instance import Address, Instance, Port
 from rota.api.problems import invalid
-from rota.api.sharing import PORTS, port_variable
 from rota.runtime import egress
 from rota.runtime.interface import Refused
 

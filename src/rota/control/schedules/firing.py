@@ -25,7 +25,7 @@ from rota.control.schedules.statuses import INVALID_TASK, Problem, invalid_task,
 from rota.engine import Context
 from rota.engine.references import id_of
 from rota.registry import ApiError
-from rota.registry.amending import Amendment
+from rota.registry.amendment import Amendment
 from rota.registry.errors import conflict
 
 log = logging.getLogger(__name__)
@@ -218,7 +218,7 @@ class Firing:
                     problem = wrong
                     missing.append(task.tick)
         if problem is not None:
-            self._context.tell_once(shot.schedule, problem.reason, problem.message)
+            self._context.warn_once(shot.schedule, problem.reason, problem.message)
         fire = tuple(tick for tick in shot.plan.fire if tick not in missing)
         found = shot.plan._replace(fire=fire, skipped=shot.plan.skipped + len(missing))
         return self._shot(shot.schedule, found, tuple(left), shot.status.observed_cron or "", problem)

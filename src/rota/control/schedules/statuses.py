@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from rota.api import Condition, Schedule
-from rota.api.conditions import with_condition
 from rota.api.function import ScheduleStatus
+from rota.api.meta import with_condition
 from rota.api.model import TEXT_LENGTH_MAX
 from rota.api.problems import invalid
 from rota.api.templates import SCHEDULE_TEMPLATES

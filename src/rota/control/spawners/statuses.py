@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from rota.api import Condition, TaskSpawner
-from rota.api.conditions import with_condition
+from rota.api.meta import with_condition
 from rota.api.model import TEXT_LENGTH_MAX
 from rota.api.problems import invalid
 from rota.api.spawner import TaskSpawnerStatus

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from rota.api.texts import whole
+from rota.api.field_rules import whole
 from rota.runtime.blobs import Blobs
 from rota.runtime.code.places import CODE, FOLDER_MODE, cached, coming, is_there
 from rota.runtime.modes import TooDeep, take_over

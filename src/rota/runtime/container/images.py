@@ -6,7 +6,7 @@ import asyncio
 import re
 from weakref import WeakValueDictionary
 
-from rota.api.texts import IMAGE
+from rota.api.field_rules import IMAGE
 from rota.runtime.container.client import PROXIES, Said, ask, environment
 from rota.runtime.container.dialect import DIALECTS, base
 from rota.runtime.container.facts import Facts

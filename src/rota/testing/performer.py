@@ -1,4 +1,4 @@
-"""Calls, made: by the handler of a function's code, or by what a test has put in its place."""
+"""Making calls, by the handler of a function's code, or by a stand-in of the test."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ FAILED = 1
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a stand-in returns that has more to say than a value. Another exit code than 0 is a failed run."""
+    """The result of a stand-in, if it is more than a value. An exit code other than 0 is a failed run."""
 
     value: Any = None
     outputs: Mapping[str, str] = field(default_factory=dict)
-    """What the task reports, for those that depend on it."""
+    """The outputs of the task, for its dependents."""
     exit_code: int = 0
 
 
-class Ending(NamedTuple):
-    """How a call ended."""
+class CallOutcome(NamedTuple):
+    """The outcome of a call."""
 
     reason: Reason
     seconds: float = 0.0
-    """After how long, on the virtual clock."""
+    """Its duration on the virtual clock."""
     message: str = ""
     result: str = ""
-    """As JSON."""
+    """The result as JSON."""
     exit_code: int | None = None
     outputs: Mapping[str, str] = {}
 
-    def within(self, seconds: float | None) -> Ending:
-        """The same, of what may take so long."""
+    def within(self, seconds: float | None) -> CallOutcome:
+        """Return the outcome under a time-out."""
         if seconds is None or self.seconds <= seconds:
             return self
-        return Ending("Timeout", seconds, f"not done in {seconds:g} s")
+        return CallOutcome("Timeout", seconds, f"not done in {seconds:g} s")
 
     def fields(self) -> dict[str, Any]:
-        """What an outcome says beside its reason and its times."""
+        """Return the fields of an outcome beside its reason and times."""
         return {
             "exit_code": self.exit_code,
             "message": self.message,
@@ -60,23 +60,23 @@ class Ending(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """Something to be called now."""
+    """A call to make now."""
 
     call: Call
     function: Function | None
-    end: Callable[[Ending], None]
-    """To be told how it ended, on the loop."""
+    end: Callable[[CallOutcome], None]
+    """Called with the outcome, on the loop."""
 
 
 class Role(NamedTuple):
-    """What a test has said of calls of a name."""
+    """The stand-in and the duration of calls of a name."""
 
     do: StandIn | None
     seconds: float
 
 
 class Performer:
-    """Knows what to call. The caller does, in its own way of calling."""
+    """Decides how a call is made. Its user makes it, synchronously or on a loop."""
 
     def __init__(self, objects: Objects, record: Record) -> None:
         self._objects = objects
@@ -91,7 +91,7 @@ class Performer:
         self._roles[name] = Role(do, seconds)
 
     def thunk(self, call: Call, function: Function | None) -> Callable[[], Any]:
-        """What to call, without arguments; what it returns may have to be awaited."""
+        """Return a function without arguments that makes a call. Its result may be awaitable."""
         self._record.calls.append(call)
         role = self._role(call)
         do = role.do
@@ -116,8 +116,8 @@ class Performer:
         except Refused as refused:
             raise LookupError(f"Function/{function.metadata.name}: {refused}; apply it to the project") from None
 
-    def returned(self, call: Call, found: Any) -> Ending:
-        """A call has returned."""
+    def returned(self, call: Call, found: Any) -> CallOutcome:
+        """Return the outcome of a call that returned."""
         said = found if isinstance(found, Result) else Result(found)
         try:
             text = as_json(said.value).decode() if said.value is not None else ""
@@ -127,13 +127,13 @@ class Performer:
         self._record.called(call, text)
         seconds, code = self._role(call).seconds, _exit_code(call, said.exit_code)
         if said.exit_code:
-            return Ending("Failed", seconds, f"exit code {said.exit_code}", text, code, said.outputs)
-        return Ending("Succeeded", seconds, "", text, code, said.outputs)
+            return CallOutcome("Failed", seconds, f"exit code {said.exit_code}", text, code, said.outputs)
+        return CallOutcome("Succeeded", seconds, "", text, code, said.outputs)
 
-    def raised(self, call: Call, error: BaseException) -> Ending:
-        """A call has raised something."""
+    def raised(self, call: Call, error: BaseException) -> CallOutcome:
+        """Return the outcome of a call that raised an exception."""
         call.error = error
-        return Ending("Failed", self._role(call).seconds, last_line(error), exit_code=_exit_code(call, FAILED))
+        return CallOutcome("Failed", self._role(call).seconds, last_line(error), exit_code=_exit_code(call, FAILED))
 
     def _role(self, call: Call) -> Role:
         names = (call.task, call.schedule, call.target)
@@ -141,7 +141,7 @@ class Performer:
 
 
 def _exit_code(call: Call, code: int) -> int | None:
-    """Only a command has one."""
+    """Return the exit code; None for calls of functions, which have none."""
     return code if call.event is None else None
 
 

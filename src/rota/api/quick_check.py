@@ -1,8 +1,8 @@
-"""The quick check of an object's form: code generated once per kind.
+"""The quick check of objects: code that is generated once for each kind.
 
-Most objects are plainly right. For them one pass of generated Python tells that no field is unknown or null and that
-list keys are unique, filling in static defaults on its way, and one pass of msgspec tells that types and bounds hold.
-Whatever is not plainly right goes to the thorough walk, which alone words the problems. A property test holds the two
+Most objects are valid. For them one pass of generated Python checks that no field is unknown or null and that
+list keys are unique, and fills in static defaults; one pass of msgspec checks types and bounds.
+Any other object goes to the thorough walk, which alone reports problems. A property test holds the two
 to the same verdict.
 """
 
@@ -21,17 +21,17 @@ from rota.api.structure import too_deep
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 TIME = re.compile(exact(TIME_PATTERN)).search
 
-Fit = Callable[[Any], bool]
-"""Fills in defaults in place. False: not plainly right, take the thorough walk."""
+QuickCheck = Callable[[Any], bool]
+"""Fills in defaults in place. Returns False if the thorough walk must look at the object."""
 
 
-def fitting(schema: Schema) -> Fit:
+def quick_check(schema: Schema) -> QuickCheck:
     """Generate the quick check of a value with this schema."""
     writer = _Writer()
     entry = writer.struct(schema)
     code = "\n".join(writer.lines)
-    exec(compile(code, "<fitting>", "exec"), writer.names)
-    fit: Fit = writer.names[entry]
+    exec(compile(code, "<quick check>", "exec"), writer.names)
+    fit: QuickCheck = writer.names[entry]
     return fit
 
 
@@ -41,7 +41,7 @@ class _Writer:
         self.names: dict[str, Any] = {"decode": msgspec.json.decode}
 
     def struct(self, schema: Schema) -> str:
-        """Write the function for a struct; returns its name."""
+        """Write the function of a struct. Return its name."""
         body: list[str] = []
         known = self._constant(frozenset(schema["properties"]))
         body.append(f"if type(o) is not dict or not {known}.issuperset(o) or None in o.values(): return False")
@@ -66,7 +66,8 @@ class _Writer:
         return [f"v = o.get({name!r})", "if v is not None:", *("    " + line for line in inner)] if inner else []
 
     def _inside(self, var: str, prop: Schema) -> list[str]:
-        """What must be checked inside a value, beyond what msgspec sees. Nothing, for most."""
+        """Return the statements for checks inside a value that msgspec does not make; for most values there are
+        none."""
         if prop.get(PRESERVE):
             return [f"if {self._constant(too_deep)}({var}): return False"]
         if "properties" in prop:
@@ -105,7 +106,7 @@ class _Writer:
         return [f"if type({var}) is not list: return False", *lines] if lines else []
 
     def _each(self, values: str, item: str, schema: Schema) -> list[str]:
-        """The same check for each of several values."""
+        """Return the statements that check each of several values."""
         inner = self._inside(item, schema)
         return [f"for {item} in {values}:", *("    " + line for line in inner)] if inner else []
 

@@ -1,8 +1,8 @@
-"""Checks an applied configuration against its structure.
+"""Checks of an applied configuration against its structure.
 
-An apply merges item by item, so a configuration must be one in which every item has its place: declared fields only,
-values of the declared form, no two items of one list with the same keys. What it cannot merge it must refuse, and by
-name.
+An apply merges item by item, so every item of a configuration must have one place: declared fields only,
+values of the declared form, no two items of one list with the same keys. A configuration that cannot be merged is
+refused, with the path.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from types import NoneType
 from typing import Any
 
-from rota.api.structure import ANY, Node
+from rota.api.structure import ANY, Structure
 from rota.registry import elements
 
 _SCALARS = frozenset((str, int, float, bool, NoneType))
 
 
-def problems(value: Any, node: Node, path: str = "") -> Iterator[str]:
-    """What is wrong with `value`, each with the path where."""
+def problems(value: Any, node: Structure, path: str = "") -> Iterator[str]:
+    """Yield the problems of a value, each with its path."""
     if value is None:
         return
     match node.kind:
@@ -38,7 +38,7 @@ def problems(value: Any, node: Node, path: str = "") -> Iterator[str]:
                 yield _at(path, f"expected any scalar, got {_shown(value)}")
 
 
-def _field_problems(value: dict[str, Any], node: Node, path: str) -> Iterator[str]:
+def _field_problems(value: dict[str, Any], node: Structure, path: str) -> Iterator[str]:
     for name, child in sorted(value.items()):
         field = node.fields.get(name)
         if field is None and node.kind == "struct":
@@ -47,8 +47,8 @@ def _field_problems(value: dict[str, Any], node: Node, path: str) -> Iterator[st
             yield from problems(child, field or node.item or ANY, f"{path}.{name}")
 
 
-def _item_problems(value: list[Any], node: Node, path: str) -> Iterator[str]:
-    seen: set[str] = set()
+def _item_problems(value: list[Any], node: Structure, path: str) -> Iterator[str]:
+    found: set[str] = set()
     for index, item in enumerate(value):
         if node.list_type == "atomic":
             yield from problems(item, node.item or ANY, f"{path}[{index}]")
@@ -58,14 +58,14 @@ def _item_problems(value: list[Any], node: Node, path: str) -> Iterator[str]:
             return
         element = elements.of_item(item, node)
         shown = elements.human(element)
-        if element in seen:
+        if element in found:
             yield _at(path, f"duplicate entries for key {shown}")
-        seen.add(element)
+        found.add(element)
         yield from problems(item, node.item or ANY, path + shown)
 
 
-def _unidentified(item: Any, node: Node) -> str | None:
-    """Why an item cannot be told apart from others, if it cannot."""
+def _unidentified(item: Any, node: Structure) -> str | None:
+    """Return why an item cannot be identified; None if it can."""
     if node.list_type == "set":
         if isinstance(item, dict):
             return "associative list without keys has an element that's a map type"

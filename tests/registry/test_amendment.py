@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.api import KINDS, Instance, Kind
+from rota.api.decoding import decoded, decoded_anew
 from rota.api.form import form
-from rota.api.shared import decoded, decoded_anew
 from rota.registry import ApiError, Registry, WriteOptions
-from rota.registry.amending import Amendment
+from rota.registry.amendment import Amendment
 from rota.store import MemoryStore, Write
 
 WHERE = (Instance.api, "default")

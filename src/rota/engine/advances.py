@@ -1,4 +1,4 @@
-"""What advanced while bodies ran, so that none of them is parked for something that has just come."""
+"""The advances during the runs of bodies, so that no body is parked for something that has just advanced."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Iterable
 from rota.engine.node import Node
 
 NOTED_IDS_MAX = 65_536
-"""Ids whose advance is noted while bodies run. Past it, whoever runs is taken to have been woken."""
+"""Bound on the noted ids. Beyond it, every running node counts as woken."""
 
 
-class Notes:
-    """Each advance has a number; a body knows the number at its start."""
+class Advances:
+    """Numbered advances of ids. A body knows the number at its start."""
 
     def __init__(self) -> None:
         self.number = 0
         self.advanced: dict[str, int] = {}
-        """By id, the number of its last advance that is still noted, the newest last."""
+        """By id, the number of its last noted advance, in ascending order."""
         self._hopeful: dict[str, int] = {}
         self._lost_before = 0
 
     def add(self, id_: str, hope: bool) -> None:
-        """Something advanced; `hope`: for the better, as far as is known."""
+        """Note an advance; `hope`: it is not known to be a failure."""
         self.number += 1
         if len(self.advanced) >= NOTED_IDS_MAX:
             self.clear()
             self._lost_before = self.number
             return
-        # The newest last: so the old ones can be forgotten from the front.
+        # In ascending order, so that old ones can be removed from the front.
         self.advanced.pop(id_, None)
         self.advanced[id_] = self.number
         if hope:
@@ -47,7 +47,7 @@ class Notes:
         self._hopeful.clear()
 
     def forget_before(self, oldest: Node) -> None:
-        """Forget what nobody can ask for: the oldest body that runs began later."""
+        """Forget advances before the start of the oldest running body."""
         while self.advanced:
             id_, number = next(iter(self.advanced.items()))
             if number > oldest.started:

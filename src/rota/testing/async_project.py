@@ -1,7 +1,7 @@
-"""The async form: the same names, awaited.
+"""The async form of `Project`, with the same methods.
 
-The project is in a thread of its own, which ends with the `with`: its loop is not the test's. What has to be awaited of
-a handler is awaited on the test's loop, so that it can use what the test has there.
+The project has a thread and loop of its own, which end with the `with`. Awaitables that
+handlers return are awaited on the test's loop, so that they can use the test's objects there.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from datetime import datetime, timedelta
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
-from rota.testing.performing import Attempt, StandIn
+from rota.testing.open_project import OpenProject, Raised
+from rota.testing.performer import Attempt, StandIn
 from rota.testing.record import Call, Run
 from rota.testing.sources import Source
-from rota.testing.stage import Raised, Stage
-from rota.testing.works import IDLE_WITHIN
+from rota.testing.verbs import IDLE_WITHIN
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class AsyncProject:
-    """What `async with Project(…)` gives. Each method does what that of `Project` does."""
+    """The project of `async with Project(…)`. Each method does what that of `Project` does."""
 
-    def __init__(self, stage: Stage, thread: ThreadPoolExecutor) -> None:
-        self._stage = stage
+    def __init__(self, project: OpenProject, thread: ThreadPoolExecutor) -> None:
+        self._project = project
         self._thread = thread
 
     @classmethod
-    async def opened(cls, make: Callable[[], Stage], source: Source | None) -> AsyncProject:
+    async def opened(cls, make: Callable[[], OpenProject], source: Source | None) -> AsyncProject:
         thread = ThreadPoolExecutor(1, thread_name_prefix="rota-testing")
         try:
             project = cls(await asyncio.get_running_loop().run_in_executor(thread, make), thread)
@@ -50,12 +50,12 @@ class AsyncProject:
 
     async def close(self) -> None:
         try:
-            await self._there(self._stage.close)
+            await self._there(self._project.close)
         finally:
             self._thread.shutdown()
 
     async def _there(self, do: Callable[P, R], *args: P.args, **more: P.kwargs) -> R:
-        """Do something in the thread."""
+        """Call a function in the thread."""
         context = copy_context()
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: context.run(do, *args, **more))
 
@@ -63,91 +63,91 @@ class AsyncProject:
 
     @property
     def now(self) -> datetime:
-        return self._stage.now
+        return self._project.now
 
     async def advance(
         self, by: timedelta | None = None, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
     ) -> None:
-        await self._go(self._stage.after(by, days, hours, minutes, seconds))
+        await self._go(self._project.after(by, days, hours, minutes, seconds))
 
     async def until(self, at: datetime | str) -> None:
-        await self._go(self._stage.until(at))
+        await self._go(self._project.until(at))
 
     async def down(
         self, by: timedelta | None = None, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
     ) -> None:
-        await self._there(self._stage.down, self._stage.after(by, days, hours, minutes, seconds))
-        await self._go(self._stage.at)
+        await self._there(self._project.down, self._project.after(by, days, hours, minutes, seconds))
+        await self._go(self._project.at)
 
     async def run_until_idle(self, within: timedelta = IDLE_WITHIN) -> None:
-        began = self._stage.at
-        while (due := self._stage.before_idle(began, within)) is not None:
+        began = self._project.at
+        while (due := self._project.before_idle(began, within)) is not None:
             await self._go(due)
 
     async def _go(self, until: float) -> None:
-        attempt = await self._there(self._stage.step, until)
+        attempt = await self._there(self._project.step, until)
         while attempt is not None:
             found = await self._made(attempt)
-            attempt = await self._there(self._stage.step, until, attempt, found)
+            attempt = await self._there(self._project.step, until, attempt, found)
 
     async def _made(self, attempt: Attempt) -> Any:
         try:
-            thunk = self._stage.performer.thunk(attempt.call, attempt.function)
+            thunk = self._project.performer.thunk(attempt.call, attempt.function)
             found = await self._there(thunk)
             return await found if inspect.isawaitable(found) else found
         except (Exception, SystemExit) as error:
             return Raised(error)
 
-    # What happened.
+    # Results.
 
     async def runs(self, schedule: str | None = None) -> list[Run]:
-        return await self._there(self._stage.runs, schedule)
+        return await self._there(self._project.runs, schedule)
 
     async def calls(self, name: str | None = None) -> list[Call]:
-        return await self._there(self._stage.calls, name)
+        return await self._there(self._project.calls, name)
 
-    # What is called.
+    # Calls.
 
     async def on(self, name: str, do: StandIn | None = None, *, takes: timedelta | float = 0) -> None:
-        await self._there(self._stage.stand_in, name, do, takes)
+        await self._there(self._project.stand_in, name, do, takes)
 
     async def call(self, function: str, event: Any = None) -> Any:
-        attempt = await self._there(self._stage.begin_call, function, event)
+        attempt = await self._there(self._project.begin_call, function, event)
         found = await self._made(attempt)
-        return await self._there(self._stage.end_call, attempt, found)
+        return await self._there(self._project.end_call, attempt, found)
 
     async def submit(self, function: str, event: Any = None) -> str:
-        return await self._done(self._stage.works.submit(function, event))
+        return await self._done(self._project.verbs.submit(function, event))
 
     async def module(self, function: str) -> ModuleType:
-        return await self._there(self._stage.module, function)
+        return await self._there(self._project.module, function)
 
     # Objects.
 
     async def apply(self, source: Source) -> None:
-        await self._done(self._stage.works.apply(source))
+        await self._done(self._project.verbs.apply(source))
 
     async def get(self, kind: str, name: str) -> Any:
-        return await self._there(self._stage.do, self._stage.works.get(kind, name))
+        return await self._there(self._project.do, self._project.verbs.get(kind, name))
 
     async def list(self, kind: str, labels: str = "") -> list[Any]:
-        return await self._there(self._stage.do, self._stage.works.list(kind, labels))
+        return await self._there(self._project.do, self._project.verbs.list(kind, labels))
 
     async def delete(self, kind: str, name: str) -> None:
-        await self._done(self._stage.works.delete(kind, name))
+        await self._done(self._project.verbs.delete(kind, name))
 
     async def pause(self, schedule: str) -> None:
-        await self._done(self._stage.works.enable(schedule, enabled=False))
+        await self._done(self._project.verbs.enable(schedule, enabled=False))
 
     async def resume(self, schedule: str) -> None:
-        await self._done(self._stage.works.enable(schedule, enabled=True))
+        await self._done(self._project.verbs.enable(schedule, enabled=True))
 
     async def run(self, schedule: str) -> Run:
-        task = await self._done(self._stage.works.run(schedule))
+        task = await self._done(self._project.verbs.run(schedule))
         return next(run for run in await self.runs(schedule) if run.task == task)
 
     async def cancel(self, task: str) -> None:
-        await self._done(self._stage.works.cancel(task))
+        await self._done(self._project.verbs.cancel(task))
 
     # Claims and instances.
 
@@ -160,19 +160,19 @@ class AsyncProject:
         wait: timedelta | float | None = None,
         priority: int = 0,
     ) -> Any:
-        made = await self._done(self._stage.works.claim(pool, name, lease=lease, wait=wait, priority=priority))
+        made = await self._done(self._project.verbs.claim(pool, name, lease=lease, wait=wait, priority=priority))
         return await self.get("Claim", made)
 
     async def renew(self, claim: str) -> None:
-        await self._done(self._stage.works.renew(claim))
+        await self._done(self._project.verbs.renew(claim))
 
     async def release(self, claim: str) -> None:
-        await self._done(self._stage.works.release(claim))
+        await self._done(self._project.verbs.release(claim))
 
     async def kill(self, instance: str) -> None:
-        await self._done(self._stage.works.kill(instance))
+        await self._done(self._project.verbs.kill(instance))
 
     async def _done(self, work: Coroutine[Any, Any, R]) -> R:
-        done: R = await self._there(self._stage.do, work)
-        await self._go(self._stage.at)
+        done: R = await self._there(self._project.do, work)
+        await self._go(self._project.at)
         return done

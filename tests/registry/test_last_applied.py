@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rota.registry.apply import ApplyConflict, apply
-from rota.registry.lastapplied import ANNOTATION, ANNOTATIONS_BYTES_MAX
+from rota.registry.last_applied import ANNOTATION, ANNOTATIONS_BYTES_MAX
 from rota.registry.managed import Entry, after_update
 from tests.registry.field_nodes import API_VERSION, WIDGET, config, widget
 

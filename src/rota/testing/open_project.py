@@ -1,4 +1,4 @@
-"""What both forms of `Project` stand on: a plane, and all that is not a matter of how a handler is called."""
+"""The common part of both forms of `Project`: a plane, and everything except making calls."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any, TypeVar
 
-from rota.testing.performing import Attempt, StandIn
+from rota.testing.performer import Attempt, StandIn
 from rota.testing.plane import Plane
 from rota.testing.record import Call, Run
-from rota.testing.works import Works, moment, span
+from rota.testing.verbs import Verbs, moment, span
 
 R = TypeVar("R")
 
 
-class Stage:
-    """A project that is open."""
+class OpenProject:
+    """An open project."""
 
     def __init__(self, start: float, environment: Mapping[str, str] | None, namespace: str) -> None:
         self._plane = Plane(start, namespace)
-        self.works = Works(self._plane, environment)
+        self.verbs = Verbs(self._plane, environment)
         self.performer = self._plane.performer
         self._plane.open()
 
@@ -28,7 +28,7 @@ class Stage:
         self._plane.close()
 
     def do(self, work: Coroutine[Any, Any, R]) -> R:
-        """Have some work done, while time stands still."""
+        """Run a coroutine without advancing time."""
         return self._plane.do(work)
 
     # Time.
@@ -39,56 +39,56 @@ class Stage:
 
     @property
     def at(self) -> float:
-        """Now, on the plane's clock."""
+        """Return the time of the plane's clock."""
         return self._plane.clock.now()
 
     def after(
         self, by: timedelta | None = None, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
     ) -> float:
-        """A moment of the plane's clock that is so much later."""
+        """Return a later time of the plane's clock."""
         return self.at + span(by, days, hours, minutes, seconds)
 
     def until(self, at: datetime | str) -> float:
-        """A moment of the plane's clock."""
+        """Return an instant as a time of the plane's clock."""
         return self.after(seconds=moment(at) - self._plane.clock.time())
 
     def down(self, until: float) -> None:
-        """Nobody sees to anything until then."""
+        """Run without controllers until a time."""
         self._plane.down(until)
 
     def before_idle(self, began: float, within: timedelta) -> float | None:
-        """The next moment at which a Task may go on; None: all are over. Raises `NotIdle` when that is too late."""
+        """Return the time at which a Task may go on; None if all are finished. Raises `NotIdle` if it is too late."""
         if not self._plane.record.under_way():
             return None
         due = self._plane.clock.next_due()
         if due is None or due > began + within.total_seconds():
-            raise self.works.not_idle(self.at - began)
+            raise self.verbs.not_idle(self.at - began)
         return due
 
-    # Calls, each made by whoever asks for them.
+    # Calls, which the caller makes.
 
     def step(self, until: float, done: Attempt | None = None, found: Any = None) -> Attempt | None:
-        """Go on to the next call that is to be made, or (None) to that moment. What was made before has come to this.
+        """Report the last call and its result, and advance to the next call. Returns None at `until`.
 
-        What was raised is wrapped in `Raised`.
+        An exception of the call is wrapped in `Raised`.
         """
         if done is not None:
             performer = self.performer
             is_raised = isinstance(found, Raised)
-            ending = performer.raised(done.call, found.error) if is_raised else performer.returned(done.call, found)
-            self._plane.end(done, ending)
+            outcome = performer.raised(done.call, found.error) if is_raised else performer.returned(done.call, found)
+            self._plane.end(done, outcome)
         attempt = self._plane.go(until)
         if attempt is None:
             self.performer.code.leave()
         return attempt
 
     def begin_call(self, function: str, event: Any) -> Attempt:
-        """A call of a function that is no Task's."""
-        found = self.do(self.works.function(function))
-        return Attempt(Call(function, self.now, event={} if event is None else event), found, lambda ending: None)
+        """Return a direct call of a function, without a Task."""
+        found = self.do(self.verbs.function(function))
+        return Attempt(Call(function, self.now, event={} if event is None else event), found, lambda outcome: None)
 
     def end_call(self, attempt: Attempt, found: Any) -> Any:
-        """What such a call returned, as JSON has it. Raises what it raised."""
+        """Return the result of a direct call, as decoded from JSON. Raises its exception."""
         call = attempt.call
         self.performer.code.leave()
         if isinstance(found, Raised):
@@ -100,30 +100,30 @@ class Stage:
         return call.result
 
     def stand_in(self, name: str, do: StandIn | None, takes: timedelta | float) -> None:
-        self.do(self.works.know(name))
+        self.do(self.verbs.know(name))
         self.performer.stand_in(name, do, takes)
 
     def module(self, function: str) -> ModuleType:
-        return self.works.module(self.do(self.works.function(function)))
+        return self.verbs.module(self.do(self.verbs.function(function)))
 
-    # What happened.
+    # Results.
 
     def runs(self, schedule: str | None) -> list[Run]:
         found = self._plane.record.runs(schedule)
         if schedule is not None and not found:
-            # A name that is no schedule's would be taken for one that never ran.
-            self.do(self.works.known_schedule(schedule))
+            # An unknown name must not look like a schedule that never ran.
+            self.do(self.verbs.known_schedule(schedule))
         return found
 
     def calls(self, name: str | None) -> list[Call]:
         found = [call for call in self._plane.record.calls if name is None or call.is_of(name)]
         if name is not None and not found:
-            self.do(self.works.know(name))
+            self.do(self.verbs.know(name))
         return found
 
 
 class Raised:
-    """What a call has raised, instead of returning."""
+    """An exception of a call, instead of its result."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error

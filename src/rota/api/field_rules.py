@@ -7,7 +7,7 @@ from rota.api.model import Rule
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _HOST = rf"([A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(:{_PORT})?"
 _USER = r"([^-@/\s][^@/\s]*@)?"
-"""It cannot be taken for an option."""
+"""A user name, which must not look like an option."""
 HTTP_URL = rf"^https?://{_USER}{_HOST}([/?#]\S*)?$"
 GIT_URL = rf"^((https|ssh)://{_USER}{_HOST}(/\S*)?|file:///\S+)$"
 
@@ -15,7 +15,7 @@ _IDENTIFIER = r"[A-Za-z_]\w*"
 ENTRYPOINT = rf"^{_IDENTIFIER}([.]{_IDENTIFIER})*:{_IDENTIFIER}$"
 """module:callable."""
 REQUIREMENT = r"^[A-Za-z0-9][^\n\r]*$"
-"""What names a package, and no option of the program that installs it."""
+"""A requirement of a package, which must not look like an option of pip."""
 
 _NAME = "[a-z0-9]+([._-]+[a-z0-9]+)*"
 IMAGE = (
@@ -27,7 +27,7 @@ IMAGE_RULE = "must be the name of an image, such as NAME:TAG or REGISTRY/NAME:TA
 # As `git check-ref-format` has it, and nothing that an expression for a revision is made of.
 NOT_IN_REF = r"[~^:?*\[\\]|[.][.]|@[{]|//|/[.]|^[-./]|[/.]$|[.]lock(/|$)|^@$"
 NOT_PRINTED = r"[\x00-\x20\x7f]"
-"""With the escapes of CEL, which patterns do not have."""
+"""Control characters, in the escapes of CEL: patterns have none."""
 PROGRAM = "must begin with a program: its first element is empty"
 
 
@@ -51,12 +51,12 @@ def image(field: str) -> Rule:
 
 
 def program(field: str) -> Rule:
-    """That a command, if there is one, begins with a program."""
+    """Return a rule that a command is empty or begins with a program."""
     return Rule(f"!has(self.{field}) || size(self.{field}) == 0 || self.{field}[0] != ''", f"{field} {PROGRAM}", field)
 
 
 def place(field: str) -> Rule:
-    """That a path inside an instance is one that something can be put at."""
+    """Return a rule that a path inside an instance can be mounted at."""
     bad = f"self.{field}.matches('(^|/)[.][.]?(/|$)|//') || self.{field} == '/'"
     return Rule(f"!({bad})", f"{field} must be a path without '.', '..' and '//', and not the root", field)
 
@@ -70,12 +70,12 @@ NOT_OF_THE_SYSTEM = "must not be a folder of the system, or in one: choose anoth
 
 
 def beside_the_system(field: str) -> Rule:
-    """Refuse a path inside an instance at which programs or settings of the system are."""
+    """Return a rule that a path inside an instance is not one of the system's programs or settings."""
     return Rule(f"!self.{field}.matches('{SYSTEM_PLACE}')", f"{field} {NOT_OF_THE_SYSTEM}", field)
 
 
 def more_than_nothing(*fields: str) -> tuple[Rule, ...]:
-    """That each of these amounts, if there is one, is more than 0."""
+    """Return rules that each of these amounts is absent or more than 0."""
     return tuple(
         Rule(
             f"!({_is_amount(field)}) || {_amount(field)}.isGreaterThan(quantity('0'))",
@@ -87,7 +87,7 @@ def more_than_nothing(*fields: str) -> tuple[Rule, ...]:
 
 
 def within_limits(amount: str) -> Rule:
-    """That no more of something is requested than may be used."""
+    """Return a rule that the request for a resource does not exceed its limit."""
     requested, limit = f"requests.{amount}", f"limits.{amount}"
     both = f"{_is_amount(requested)} && {_is_amount(limit)}"
     why = f"{requested} must not be more than {limit}"
@@ -95,7 +95,7 @@ def within_limits(amount: str) -> Rule:
 
 
 def _is_amount(field: str) -> str:
-    """Whether there is one, and it is one: what it is otherwise is for the schema to tell."""
+    """Return CEL for: the field is there, and is a quantity. Other values are reported by the schema."""
     steps = field.split(".")
     there = " && ".join(f"has(self.{'.'.join(steps[: i + 1])})" for i in range(len(steps)))
     return f"{there} && isQuantity(string(self.{field}))"
@@ -110,5 +110,5 @@ def _matches(field: str, pattern: str, why: str) -> Rule:
 
 
 def whole(text: str) -> str:
-    """Return a text without halves of characters, which cannot be written: names of files may have some."""
+    """Return a text without lone surrogates, which cannot be encoded and which file names may have."""
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""The conditions of a namespace that is being deleted: what is still in it, in the words of Kubernetes. Pure."""
+"""The conditions of a namespace that is being deleted, which report its remaining content, as in Kubernetes. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rota.api import Kind
 
 Object = dict[str, Any]
 NAMED_MAX = 20
-"""Kinds, finalizers or failures that one message names."""
+"""Bound on the kinds, finalizers or failures that one message names."""
 
 FINE = {
     "NamespaceDeletionDiscoveryFailure": ("ResourcesDiscovered", "All resources successfully discovered"),
@@ -21,19 +21,19 @@ FINE = {
     "NamespaceContentRemaining": ("ContentRemoved", "All content successfully removed"),
     "NamespaceFinalizersRemaining": ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
 }
-"""The conditions, each with the reason and the message that it has when nothing is in the way."""
+"""The conditions, each with its reason and message while it is False."""
 
 
-class Left(NamedTuple):
-    """What is left in a namespace: objects by kind and by finalizer, and why some could not be deleted."""
+class Remaining(NamedTuple):
+    """The remaining content of a namespace: counts by kind and by finalizer, and failed deletions."""
 
     kinds: Mapping[Kind, int]
     finalizers: Mapping[str, int]
     failures: list[str]
 
 
-def conditions(left: Left, old: list[Object], now: str) -> list[Object]:
-    """The conditions of a namespace. Those that keep their status keep their time; others' types stay as they are."""
+def conditions(left: Remaining, old: list[Object], now: str) -> list[Object]:
+    """Return the conditions of a namespace. Unchanged statuses keep their time; conditions of other types are kept."""
     bad: dict[str, tuple[str, str]] = {}
     if left.kinds:
         kinds = [f"{kind.plural}.{kind.group} has {count} resource instances" for kind, count in left.kinds.items()]

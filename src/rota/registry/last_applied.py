@@ -1,8 +1,8 @@
-"""The hand-over from client-side to server-side apply.
+"""The migration from client-side to server-side apply.
 
 `kubectl apply` without `--server-side` keeps its last configuration in an annotation. When its server-side successor
-first applies, what that configuration set and nobody changed since is no conflict; and the annotation is kept current,
-so that a user may go back. Only the manager `kubectl` is served so: any other name opts out.
+first applies, fields of that configuration that are unchanged since are no conflicts; and the annotation is kept up,
+so that a user can go back. This is for the manager `kubectl` only: any other name opts out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rota.api.structure import Node
+from rota.api.structure import Structure
 from rota.registry import fieldset
 from rota.registry.elements import json_text
 from rota.registry.fieldset import FieldSet
@@ -18,12 +18,11 @@ from rota.registry.fieldset import FieldSet
 MANAGER = "kubectl"
 ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 ANNOTATIONS_BYTES_MAX = 256 * 1024
-"""The size that an object's annotations may have in all; the last configuration is dropped rather than exceed it."""
+"""Bound on the size of all annotations of an object. The last configuration is dropped rather than exceed it."""
 
 
-def unchanged_since(live: dict[str, Any], node: Node, api_version: str) -> FieldSet:
-    """The paths that the last client-side configuration set and that still have its values. Empty if there is none to
-    read."""
+def unchanged_since(live: dict[str, Any], node: Structure, api_version: str) -> FieldSet:
+    """Return the paths of the last client-side configuration whose values are unchanged; empty if there is none."""
     text = _annotations(live).get(ANNOTATION)
     if not text:
         return {}
@@ -38,7 +37,7 @@ def unchanged_since(live: dict[str, Any], node: Node, api_version: str) -> Field
 
 
 def synced(applied: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
-    """`applied` with the annotation, if it has it, set to `config`. A copy as deep as the annotation."""
+    """Return `applied` with its annotation, if it has one, set to `config`. `applied` itself is not changed."""
     annotations = _annotations(applied)
     if not annotations.get(ANNOTATION):
         return applied

@@ -1,4 +1,4 @@
-"""Cycles in a graph that is given as a function: from a node to those it points to."""
+"""Cycles in a graph, which is given as a function from a node to its successors."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TypeVar
 N = TypeVar("N")
 
 CYCLE_NODES_MAX = 1_000
-"""Nodes looked at for one cycle at most: nobody reads a longer one."""
+"""Bound on the nodes visited in the search for one cycle."""
 
 
 def sink_cycles(nodes: Collection[N], edges: Callable[[N], Iterable[N]]) -> list[list[N]]:
-    """The strongly connected parts with a cycle in them and no way out of them.
+    """Return the strongly connected components that have a cycle and no edge out of them.
 
-    Where every node has a way on to another one, there is at least one.
+    If every node has a successor, there is at least one.
     """
     number: dict[N, int] = {}
     low: dict[N, int] = {}
@@ -65,7 +65,7 @@ def sink_cycles(nodes: Collection[N], edges: Callable[[N], Iterable[N]]) -> list
 
 
 def shortest_cycle(start: N, edges: Callable[[N], Iterable[N]]) -> tuple[N, ...] | None:
-    """The shortest way from a node back to itself, both ends included; None when there is none of a bearable length."""
+    """Return the shortest cycle through a node, both ends included; None if none is found within the bound."""
     came_from: dict[N, N] = {}
     queue = deque([start])
     while queue and len(came_from) < CYCLE_NODES_MAX:

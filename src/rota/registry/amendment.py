@@ -1,11 +1,11 @@
-"""A change by a controller of this process: a few fields of an object, of values that have their type already.
+"""Amendments: changes of a few fields by controllers of this process, with values of the right type.
 
-It comes to the same as an update of these fields: generation, version and managed fields are kept as ever. What is left
-out is what a type has seen to: the rest of the object is neither read nor checked again, only copied. So this is for
-what happens to an object many times a second.
+An amendment has the effect of an update of these fields: generation, version and managed fields are kept up. The rest
+of the object is copied without being decoded or validated. That makes it fast enough for changes that happen many
+times a second.
 
-Rules are not checked: no status has any. Nor is the size of the whole object, which is bounded by its types: a
-controller can always write what has happened to an object, also to one that is as large as objects may be.
+Rules are not evaluated: no status has any. The size of the object is not checked: its types bound it, and a
+controller must be able to write the status of an object of the maximum size.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from rota.api import Kind
+from rota.api.decoding import decoded, keep_decoded
 from rota.api.form import form
-from rota.api.shared import decoded, keep_decoded
 from rota.registry import errors, fieldset
 from rota.registry.managed import after_difference, entry
 from rota.registry.options import WriteOptions
@@ -26,9 +26,9 @@ from rota.store import Entry, Event
 
 OWNERS_KEPT_MAX = 1_024
 OWNERS_BYTES_MAX = 4_096
-"""Owners of fields that are remembered with what became of them, and their size: many objects have the same."""
+"""Bounds on the cache of managed fields after a change: many objects have the same."""
 NOBODY = b"[]"
-"""The owners of fields of an object that has none."""
+"""The managed fields of an untracked object."""
 
 Object = dict[str, Any]
 Raws = dict[str, msgspec.Raw]
@@ -36,20 +36,20 @@ Test = Callable[[Mapping[str, msgspec.Raw], Mapping[str, msgspec.Raw]], bool]
 
 
 class Amendment(msgspec.Struct, frozen=True):
-    """What is to change, of which object."""
+    """A change of some fields of one object."""
 
     uid: str
     version: str = ""
-    """The version that it must have; empty: any."""
+    """The resourceVersion that the object must have; empty for any."""
     spec: Mapping[str, Any] = {}
-    """Fields of its spec; None: there is none any more."""
+    """Fields of the spec; None removes a field."""
     status: Object | None = None
-    """Its whole status; None: what it is."""
+    """The whole status; None keeps it."""
     test: Test = lambda metadata, spec: True
-    """Whether it is, by the fields of these, as it was thought to be."""
+    """A precondition on the fields of metadata and spec."""
 
 
-class _Framed(msgspec.Struct, rename="camel"):
+class _StoredObject(msgspec.Struct, rename="camel"):
     api_version: str
     kind: str
     metadata: Raws
@@ -57,7 +57,7 @@ class _Framed(msgspec.Struct, rename="camel"):
     status: msgspec.Raw = msgspec.Raw()
 
 
-class _Shown(msgspec.Struct, rename="camel", omit_defaults=True):
+class _ChangedObject(msgspec.Struct, rename="camel", omit_defaults=True):
     api_version: str
     kind: str
     metadata: dict[str, Any]
@@ -65,7 +65,7 @@ class _Shown(msgspec.Struct, rename="camel", omit_defaults=True):
     status: Any = None
 
 
-_framed = msgspec.json.Decoder(_Framed).decode
+_decode_object = msgspec.json.Decoder(_StoredObject).decode
 _text = msgspec.json.Decoder(str).decode
 _number = msgspec.json.Decoder(int).decode
 _entries = msgspec.json.Decoder(list[Object]).decode
@@ -76,8 +76,8 @@ _encode = msgspec.json.Encoder().encode
 def amended(
     kind: Kind, name: str, before: Entry | Event, change: Amendment, options: WriteOptions, now: str
 ) -> Callable[[int], bytes]:
-    """The object after a change, for the revision that it gets. Raises `ApiError`."""
-    old = _framed(before.value)
+    """Return a function that encodes the changed object for a revision. Raises `ApiError`."""
+    old = _decode_object(before.value)
     meta: dict[str, Any] = dict(old.metadata)
     if _text(meta["uid"]) != change.uid:
         raise errors.conflict(kind, name, "it is another object of this name")
@@ -110,7 +110,7 @@ def amended(
         managed = _managed(kind, managed, past, checked, options, "status", now)
     if managed != NOBODY:
         meta["managedFields"] = msgspec.Raw(managed)
-    framed = _Shown(old.api_version, old.kind, meta, spec, status)
+    framed = _ChangedObject(old.api_version, old.kind, meta, spec, status)
 
     def encoded(revision: int) -> bytes:
         meta["resourceVersion"] = str(revision)

@@ -1,4 +1,4 @@
-"""The lines between the sites of a simulated fleet: messages that take time, are lost, come again, or come late."""
+"""The connections between the sites of a simulated fleet: messages are delayed, lost, repeated, or late."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ from rota.registry import ApiError, Registry, WatchOptions
 from rota.testing.sites import Site, SiteClock
 
 LATENCY_SECONDS = 0.005
-"""Seconds that a message takes from a site to another."""
+"""Minimum seconds that a message takes."""
 PATIENCE_SECONDS = 30.0
 """Seconds that a site waits for an answer."""
 LATE_SECONDS_MAX = 40.0
-"""The most seconds that a message is under way."""
+"""Maximum seconds that a late message takes."""
 
 
-class Line:
-    """The line between a cell and its hub."""
+class Connection:
+    """The connection between a cell and its hub."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.is_cut = False
         self.loss = 0.0
-        """The share of messages that do not arrive."""
+        """The share of lost messages."""
         self.repeated = 0.0
-        """The share of reports that arrive once more, some time later."""
+        """The share of reports that arrive twice."""
         self.late = 0.0
-        """The share of reports that arrive when they are not waited for any more."""
+        """The share of reports that arrive after the sender has stopped waiting."""
         self.latency_seconds = LATENCY_SECONDS
-        """The most seconds that a message takes, where that differs; at least it takes what all take."""
+        """Maximum seconds that a message takes."""
         self.lag_seconds = 0.0
-        """The most seconds by which the news of a watch come later."""
+        """Maximum additional delay of watch events in seconds."""
         self.listed_max: int | None = None
-        """The most objects that a list brings; None: all, as it should be."""
+        """Bound on the objects of a list; None for all."""
         self.following: dict[asyncio.Task[Any], None] = {}
-        """Requests under way over it, in order."""
+        """Requests in progress, in order."""
 
     async def carry(self, to: SiteClock) -> None:
-        """Take one message over. Raises `ConnectionError` if it does not arrive."""
+        """Transmit one message. Raises `ConnectionError` if it does not arrive."""
         if self.is_cut:
             raise ConnectionError("cut off")
         await sleep(self._clock, random.uniform(LATENCY_SECONDS, self.latency_seconds))
@@ -63,7 +63,7 @@ class Line:
             raise ConnectionError("cut off")
 
     async def lag(self) -> None:
-        """Wait as long as a watch is behind."""
+        """Wait for the additional delay of a watch event."""
         if self.lag_seconds:
             await sleep(self._clock, random.uniform(0, self.lag_seconds))
 
@@ -80,48 +80,48 @@ class Line:
         self.is_cut = False
 
     def calm(self) -> None:
-        """Carry everything, once and soon."""
+        """Transmit every message, once and without additional delay."""
         self.heal()
         self.loss = self.repeated = self.late = self.lag_seconds = 0.0
         self.latency_seconds = LATENCY_SECONDS
 
 
 class _Remote(LocalBackend):
-    """The registry of another site: everything goes over a line, and watches end with it."""
+    """The registry of another site, over a connection, with which its watches end."""
 
     registry = None
 
-    def __init__(self, site: Site, line: Line, reader: Site) -> None:
+    def __init__(self, site: Site, connection: Connection, reader: Site) -> None:
         self._site = site
-        self._line = line
+        self._connection = connection
         self._reader = reader
 
     @property
     def _registry(self) -> Registry:  # type: ignore[override]
-        # Another one after a restore.
+        # A restore replaces it.
         if not self._site.is_up:
             raise ConnectionRefusedError("it is down")
         return self._site.registry
 
     async def list(self, *arguments: Any) -> Any:
         try:
-            await self._line.carry(self._site.clock)
+            await self._connection.carry(self._site.clock)
             found = await super().list(*arguments)
-            await self._line.carry(self._reader.clock)
+            await self._connection.carry(self._reader.clock)
         except OSError:
             await self._reader.clock.awake()
             raise
-        return msgspec.structs.replace(found, items=found.items[: self._line.listed_max])
+        return msgspec.structs.replace(found, items=found.items[: self._connection.listed_max])
 
     async def _watched(self, kind: Any, namespace: str, options: WatchOptions) -> Any:
-        """Bring what a watch brings, until the line is cut."""
-        await self._line.carry(self._site.clock)
+        """Yield the batches of a watch, until the connection is cut."""
+        await self._connection.carry(self._site.clock)
         batches = super().watch(kind, namespace, options)
         following = batches.__aiter__()
         try:
             while True:
                 next_: asyncio.Task[Any] = asyncio.ensure_future(_next(following))
-                self._line.following[next_] = None
+                self._connection.following[next_] = None
                 try:
                     batch = await next_
                 except asyncio.CancelledError:
@@ -132,9 +132,9 @@ class _Remote(LocalBackend):
                 except StopAsyncIteration:
                     return
                 finally:
-                    self._line.following.pop(next_, None)
-                await self._line.lag()
-                await self._line.carry(self._reader.clock)
+                    self._connection.following.pop(next_, None)
+                await self._connection.lag()
+                await self._connection.carry(self._reader.clock)
                 yield batch
         finally:
             await batches.aclose()  # type: ignore[attr-defined]
@@ -149,26 +149,26 @@ async def _next(iterator: Any) -> Any:
 
 
 class SimulatedHub:
-    """The hub, as one cell sees it."""
+    """The hub, as one cell reaches it."""
 
-    def __init__(self, hub: Site, cell: Site, line: Line) -> None:
+    def __init__(self, hub: Site, cell: Site, connection: Connection) -> None:
         assert cell.plane.cell is not None
         self._hub = hub
         self._site = cell
         self._cell = cell.plane.cell
-        self._line = line
+        self._connection = connection
 
     async def report(self, report: Report) -> Answer:
         sent = msgspec.json.encode(report)
         try:
-            await self._line.carry(self._hub.clock)
-            if random.random() < self._line.repeated:
-                self._later(sent)
-            if random.random() < self._line.late:
-                self._later(sent)
+            await self._connection.carry(self._hub.clock)
+            if random.random() < self._connection.repeated:
+                self._deliver_late(sent)
+            if random.random() < self._connection.late:
+                self._deliver_late(sent)
                 raise ConnectionError("no answer in time")
             answer = await self._received(sent)
-            await self._line.carry(self._site.clock)
+            await self._connection.carry(self._site.clock)
         except (OSError, ApiError):
             await self._site.clock.awake()
             raise
@@ -189,8 +189,8 @@ class SimulatedHub:
         except Deposed as error:
             raise ConnectionError(str(error)) from None
 
-    def _later(self, sent: bytes) -> None:
-        """Have a report come when nobody waits for the answer."""
+    def _deliver_late(self, sent: bytes) -> None:
+        """Deliver a report late, when nobody waits for the answer."""
         delay = random.uniform(0, LATE_SECONDS_MAX)
 
         async def come() -> None:
@@ -199,11 +199,11 @@ class SimulatedHub:
                 await self._received(sent)
 
         under_way = asyncio.ensure_future(come())
-        self._line.following[under_way] = None
-        under_way.add_done_callback(lambda done: self._line.following.pop(done, None))
+        self._connection.following[under_way] = None
+        under_way.add_done_callback(lambda done: self._connection.following.pop(done, None))
 
     def objects(self, wait: Sleep) -> Objects:
-        client = Client(_Remote(self._hub, self._line, self._site))
+        client = Client(_Remote(self._hub, self._connection, self._site))
         kinds = [kind.api for kind in MIRRORED]
         return CachedObjects(
             client,

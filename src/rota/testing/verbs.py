@@ -1,4 +1,4 @@
-"""What can be done with a project, as work on its plane's loop. Both forms of `Project` have it done."""
+"""The verbs of a project, as coroutines for its plane's loop. Both forms of `Project` run them."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from rota.testing.plane import Plane
 from rota.testing.sources import Source, bring, read
 
 START = "2026-01-01T00:00:00Z"
-"""When it is, unless a test says: the same on every run."""
+"""The default start time, the same on every run."""
 IDLE_WITHIN = timedelta(days=1)
-"""How long is waited for tasks to be over, unless a test says."""
+"""The default bound on the time until all tasks are finished."""
 NONCE_BYTES = 8
 NAMED = (Function, WorkerPool, Schedule, Task)
-"""What calls can be known by."""
+"""The kinds whose names identify calls."""
 CLAIM_NAME_BYTES = 4
 HOLDER = "test"
-"""Whose the claims of a test are."""
-TOLD_MAX = 5
-"""Tasks that an error names."""
+"""The holder of the claims of a test."""
+NAMED_MAX = 5
+"""Bound on the tasks that an error names."""
 
 
 class NotIdle(AssertionError):  # noqa: N818 - says what became of it
-    """Tasks that are not over, though so much time has passed."""
+    """Tasks are unfinished after the given time."""
 
 
 def moment(at: datetime | str) -> float:
-    """A moment, in seconds since 1970. Without a time zone it is UTC."""
+    """Return an instant in seconds since 1970. Without a time zone it is UTC."""
     found = datetime.fromisoformat(at) if isinstance(at, str) else at
     return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
 
 
 def span(by: timedelta | None, days: float, hours: float, minutes: float, seconds: float) -> float:
-    """How much time is to pass."""
+    """Return a duration in seconds."""
     parts = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     total = ((by or timedelta()) + parts).total_seconds()
     if total < 0:
@@ -49,8 +49,8 @@ def span(by: timedelta | None, days: float, hours: float, minutes: float, second
     return total
 
 
-class Works:
-    """Verbs, each a coroutine for the plane's loop."""
+class Verbs:
+    """The verbs, each a coroutine for the plane's loop."""
 
     def __init__(self, plane: Plane, environment: Mapping[str, str] | None) -> None:
         self._plane = plane
@@ -130,7 +130,7 @@ class Works:
         await self._plane.kill(instance)
 
     async def know(self, name: str) -> None:
-        """Raises LookupError when there is nothing of a name that calls could be known by."""
+        """Raise LookupError unless a name identifies calls."""
         there = [one for kind in NAMED for one in await self.list(kind.api.name, "")]
         names = {one.metadata.name for one in there}
         if name not in names:
@@ -157,7 +157,7 @@ class Works:
         finally:
             code.leave()
 
-    # What is there.
+    # Lookups.
 
     async def known_schedule(self, name: str) -> None:
         await self._named(Schedule, name)
@@ -173,11 +173,11 @@ class Works:
         raise LookupError(_missing(kind.api.singular, name, there))
 
     def not_idle(self, passed: float) -> NotIdle:
-        """Which tasks are not over, and what is known of each."""
+        """Return the error that names the unfinished tasks, with their states."""
         under_way = self._plane.record.under_way()
-        told = [f"{task.metadata.name}: {_standing(task)}" for task in under_way[:TOLD_MAX]]
-        more = f" and {len(under_way) - TOLD_MAX} more" if len(under_way) > TOLD_MAX else ""
-        return NotIdle(f"after {timedelta(seconds=passed)} these are not over: {'; '.join(told)}{more}")
+        named = [f"{task.metadata.name}: {_state(task)}" for task in under_way[:NAMED_MAX]]
+        more = f" and {len(under_way) - NAMED_MAX} more" if len(under_way) > NAMED_MAX else ""
+        return NotIdle(f"after {timedelta(seconds=passed)} these are not over: {'; '.join(named)}{more}")
 
 
 def _kind(name: str) -> Kind:
@@ -202,7 +202,7 @@ def _missing(what: str, name: str, there: set[str], hint: str = "") -> str:
     return f"there is no {what} {name}: {known}" + (f" ({hint})" if hint else "")
 
 
-def _standing(task: Task) -> str:
+def _state(task: Task) -> str:
     status = task.status
     if status is None or status.phase is None:
         return "Waiting"

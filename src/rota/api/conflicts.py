@@ -1,6 +1,6 @@
-"""Checks of what must not get into each other's way: names, paths and numbers that several parts of an object share.
+"""Checks for conflicts between parts of an object: names, paths and numbers that two of them use.
 
-And of the keys of maps, of which CEL cannot be asked: an API server does not know how long they are.
+The keys of maps are checked here too: their length is unbounded for an API server, which CEL does not accept.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Json = dict[str, Any]
 
 PORT_VARIABLE = "ROTA_PORT_"
 WORKSPACE = "/workspace"
-"""Where an instance sees its own folder, unless its storage says otherwise."""
+"""Default path of the storage inside an instance."""
 OWN_DOMAIN = "rota.dev"
 OWN_NETWORKS = ("none", "egress")
-"""With which an instance has all ports for itself."""
+"""Networks in which the ports of an instance are not those of the host."""
 LABEL_NAME_MAX = 63
 LABEL_PREFIX_MAX = 253
 LABEL_RULE = f"must have 1 to {LABEL_NAME_MAX} letters, digits, '-', '_' and '.', with a letter or digit at both ends"
@@ -38,7 +38,7 @@ _NOT_IN_VARIABLE = re.compile(r"[^A-Z0-9_]")
 
 
 def port_variable(name: str) -> str:
-    """The variable in which a container finds the number of a port."""
+    """Return the environment variable with the number of a port."""
     return PORT_VARIABLE + _NOT_IN_VARIABLE.sub("_", name.upper())
 
 
@@ -60,7 +60,7 @@ def _ports(template: Json) -> Iterator[Wrong]:
 
 
 def _places(template: Json) -> Iterator[Wrong]:
-    """Volumes and storage of one instance, which are put into the same tree."""
+    """Yield volumes whose path overlaps with that of another volume or of the storage."""
     storage = template.get("storage")
     taken: list[tuple[PurePosixPath, str]] = []
     if storage is not None:
@@ -105,7 +105,7 @@ def _mapped(source: Json) -> Iterator[Wrong]:
 # Workloads.
 
 CITIES_IN_ALL_MAX = 256
-"""Cities of all placements of a workload together: in each of them it is placed anew whenever something changes."""
+"""Bound on the cities of all placements of a workload: each change places it anew in each of them."""
 
 
 def _restarts(placement: Json) -> Iterator[Wrong]:
@@ -149,7 +149,7 @@ def _key_problem(key: str) -> str:
 
 
 def is_own(key: str) -> bool:
-    """Whether a label or annotation of this name is Rota's to set."""
+    """Report whether only Rota may set a label or annotation of this name."""
     domain, slash, _ = key.partition("/")
     return bool(slash) and (domain == OWN_DOMAIN or domain.endswith(f".{OWN_DOMAIN}"))
 

@@ -1,4 +1,4 @@
-"""Objects that several look at: decoded once. What is had from here must not be changed."""
+"""A cache of decoded objects. They are shared by all readers and must not be changed."""
 
 from functools import cache, lru_cache
 from typing import Annotated, Any, cast
@@ -10,16 +10,16 @@ from rota.api.meta import ManagedFieldsEntry, Object, ObjectMeta
 from rota.api.model import ModelMeta, doc
 
 DECODED_OBJECTS_MAX = 4_096
-"""Objects that are kept decoded."""
+"""Bound on the cached objects."""
 LARGE_BYTES_MIN = 16 * 1024
 LARGE_DECODED_MAX = 64
-"""Objects of such a size that are kept decoded: so all of them together have a bound in bytes, too."""
+"""Bound on the cached objects from `LARGE_BYTES_MIN` up, which bounds the cache in bytes too."""
 
 
 class _SharedMeta(ObjectMeta):
-    """Without who owns which fields: that is most of what an object has in memory, and nobody here looks at it.
+    """Metadata without managedFields, which are most of an object in memory and which no reader needs.
 
-    What is written back without it leaves it as it is.
+    A write without managedFields leaves them unchanged.
     """
 
     managed_fields: Annotated[list[ManagedFieldsEntry], doc("Not read.")] = msgspec.field(
@@ -34,13 +34,14 @@ def _shared_type(type_: type[Object]) -> type[Object]:
 
 
 def decoded(kind: Kind, value: bytes) -> Object:
+    """Return the object of its encoded bytes, from the cache if possible."""
     return _small(kind, value) if len(value) < LARGE_BYTES_MIN else _large(kind, value)
 
 
 def keep_decoded(kind: Kind, value: bytes, obj: Object) -> None:
-    """Keep an object beside its bytes, made together with them, so that `decoded` need not decode those.
+    """Cache an object for its encoded bytes, so that `decoded` need not decode them.
 
-    It must be what they would be decoded to: made from an object that `decoded` returned.
+    It must equal what the bytes decode to, and be made from an object that `decoded` returned.
     """
     if len(value) < LARGE_BYTES_MIN:
         _made[value] = obj
@@ -49,7 +50,7 @@ def keep_decoded(kind: Kind, value: bytes, obj: Object) -> None:
 
 
 _made: dict[bytes, Object] = {}
-"""Objects on their way into the cache."""
+"""Objects that `_small` takes instead of decoding."""
 
 
 @lru_cache(maxsize=DECODED_OBJECTS_MAX)
@@ -63,5 +64,5 @@ def _large(kind: Kind, value: bytes) -> Object:
 
 
 def decoded_anew(kind: Kind, value: bytes) -> Object:
-    """For what is looked at once: it pushes nothing else out."""
+    """Decode an object without caching it."""
     return _shared_type(kind.type).decode(value)
