@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None, *, connect: Connect | None = None) -> int:
-    """The entry point of `rota`. Returns the exit code. `connect` says how a client is obtained."""
+    """Run a command line. Returns the exit code. `connect` replaces the connection to the server that is meant."""
     try:
         from rota.cli.app import run
 

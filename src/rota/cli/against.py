@@ -1,4 +1,4 @@
-"""What would change on a server, and what is there already. Nothing is written."""
+"""Compare manifests with a server, field by field. Nothing is written."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIELDS_MAX = 40
 
 
 class FieldChange(Struct, frozen=True, rename="camel"):
-    """One field that would change. What is not set is null."""
+    """One field that would change. A value that is not set is null."""
 
     path: str
     before: Any
@@ -41,7 +41,7 @@ class FieldChange(Struct, frozen=True, rename="camel"):
 
 
 class Changed(Struct, frozen=True, rename="camel"):
-    """What would become of one object."""
+    """One object of the manifests, and the fields of it that would change."""
 
     id: str
     name: str
@@ -50,7 +50,7 @@ class Changed(Struct, frozen=True, rename="camel"):
 
 
 class Difference(Struct, frozen=True, rename="camel"):
-    """Manifests beside a server."""
+    """The difference between manifests and a server."""
 
     context: str
     create: int
@@ -62,7 +62,7 @@ class Difference(Struct, frozen=True, rename="camel"):
 async def compare(
     client: Client, found: list[Manifest], context: str, *, force: bool
 ) -> tuple[Difference, ServerState]:
-    """What would change, and everything on the server that the manifests may depend on."""
+    """Return the difference, and everything on the server that the manifests may depend on."""
     outlooks = await foresee(client, found, force=force)
     planned = {manifest_id(one.manifest, client.namespace): one for one in outlooks}
     objects = [_changed(id_, one) for id_, one in planned.items()]
@@ -74,7 +74,7 @@ async def compare(
 
 
 async def _there(client: Client, namespaces: list[str]) -> tuple[dict[str, Object], list[Kind]]:
-    """The objects of these namespaces and of the whole server, and the kinds that may not be read."""
+    """Return the objects of these namespaces and of the whole server, and the kinds that may not be read."""
     there: dict[str, Object] = {}
     unreadable: list[Kind] = []
     for kind in KINDS.values():
@@ -88,7 +88,7 @@ async def _there(client: Client, namespaces: list[str]) -> tuple[dict[str, Objec
                     unreadable.append(kind)
                 elif error.code != 404:
                     raise
-                # A cluster need not have all kinds; what it does not have is not there.
+                # A cluster need not serve all kinds.
                 continue
             for obj in items:
                 there[kind.key(namespace, obj["metadata"]["name"])] = {
@@ -151,7 +151,7 @@ def _is_keyed(items: list[Any]) -> bool:
 
 
 def _masked(path: str, value: Any, secret: bool) -> Any:
-    """A value, unless it is, or may hold, one that must not be shown."""
+    """Return a value, or a placeholder if it is, or may hold, data of a Secret."""
     plain = not secret or value is None or path.startswith(("metadata.labels", "type", "immutable"))
     return value if plain else HIDDEN
 
@@ -160,7 +160,7 @@ def _masked(path: str, value: Any, secret: bool) -> Any:
 
 
 def write_difference(difference: Difference) -> None:
-    """What would change, and how much would not."""
+    """Print the fields that would change, and how many objects would not."""
     counts = f"{difference.create} to create, {difference.change} to change, {difference.unchanged} unchanged"
     line("")
     line((f"Against {printable(difference.context)}: ", "bold"), counts)

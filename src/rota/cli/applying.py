@@ -1,4 +1,4 @@
-"""What an apply would change, and the order in which it is done."""
+"""Preview an apply by a dry run on the server: each object as it is and as it would be."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Object = dict[str, Any]
 Outcome = Literal["created", "configured", "unchanged"]
 
 BOOKKEEPING = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
-"""What the server writes into metadata on its own account."""
+"""Fields of the metadata that the server writes by itself."""
 
 
 class Refused(CommandError):  # noqa: N818 - says what became of it
-    """What the server would refuse of manifests: everything, with the lines."""
+    """All problems that the server found in the manifests, each with its line."""
 
 
 class Outlook(NamedTuple):
-    """One manifest: the object as it is, if it is, and as it would be."""
+    """One manifest, the live object if there is one, and the object that the server would store."""
 
     manifest: Manifest
     live: Object | None
@@ -41,10 +41,11 @@ class Outlook(NamedTuple):
 
 
 def manifests(files: list[str] | None, namespace: str | None, otherwise: str = "") -> list[Manifest]:
-    """The manifests of `-f`, namespaces first: the others may be in them.
+    """Load the manifests of `-f`, namespaces first, because the other objects may be in them.
 
-    A namespace that was said is the one of all of them; `otherwise` is that of those which name none, if it is known.
-    """
+    `namespace` is the one of the command line: manifests may not name another. `otherwise` is the namespace of
+    manifests
+    that name none."""
     if not files:
         raise bad_usage("name what to read with -f: a file, a folder, or - for standard input")
     found = load(files, read_stdin=sys.stdin.buffer.read, namespace=namespace or otherwise)
@@ -56,7 +57,7 @@ def manifests(files: list[str] | None, namespace: str | None, otherwise: str = "
 
 
 async def foresee(client: Client, found: list[Manifest], *, force: bool) -> list[Outlook]:
-    """What the server would make of all of these. Raises `Refused`."""
+    """Dry-run all manifests. Raises `Refused`."""
     to_be = {manifest.name for manifest in found if manifest.kind.name == "Namespace"}
     out: list[Outlook] = []
     refused: list[str] = []
@@ -92,6 +93,6 @@ def _is_missing_namespace(error: ApiError, to_be: set[str]) -> bool:
 
 
 def substance(obj: Object) -> Object:
-    """Return what can be applied of an object: not its status, which changes meanwhile, nor what the server keeps."""
+    """Return the parts of an object that a manifest declares: without the status, and without what the server keeps."""
     meta = {name: value for name, value in obj["metadata"].items() if name not in BOOKKEEPING}
     return {**{name: value for name, value in obj.items() if name != "status"}, "metadata": meta}

@@ -16,7 +16,7 @@ from rota.cli.printed import as_typed
 from rota.cli.session import CommandError, Session, bad_usage
 
 COPY_SECONDS_MAX = 3600.0
-"""How long a server may take to copy what it has, before it sends the first byte."""
+"""Time for a server to copy its store before it sends the first byte."""
 
 
 @command
@@ -44,7 +44,7 @@ async def backup(
 
 
 async def _save(pieces: AsyncIterable[bytes], path: Path) -> int:
-    """Write a file that is complete on the disk, and that nobody else may read: Secrets are in it."""
+    """Write a backup and sync it to the disk. Only the owner may read it, because it holds Secrets."""
     size = 0
     with os.fdopen(_opened(path), "wb") as out:
         async for piece in pieces:
@@ -55,7 +55,7 @@ async def _save(pieces: AsyncIterable[bytes], path: Path) -> int:
 
 
 def _opened(path: Path) -> int:
-    # One that is there already may be somebody else's, who goes on reading it.
+    # An existing file may belong to another user, who could go on reading it.
     path.unlink(missing_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
 

@@ -68,7 +68,7 @@ async def call(
     payload = _event(given) if path is None else _request(path, method, given)
     spec: Object = {
         "function": {"name": name, "payload": payload},
-        # Who calls is told that the worker was lost, and knows best whether to call again.
+        # Not retried when a worker is lost: the caller gets that error and decides whether a retry is safe.
         "retry": {"reasons": []},
         "ttlSecondsAfterFinished": KEPT_SECONDS,
     }
@@ -92,7 +92,7 @@ async def call(
 
 
 class _Follower(Follower):
-    """What the call writes is not what it returns."""
+    """Writes the output of the call to standard error, because standard output is for its result."""
 
     def _write(self, lines: list[str]) -> None:
         if lines:
@@ -129,7 +129,7 @@ def _event(data: str) -> Object:
 
 
 def _request(path: str, method: str, data: str) -> Object:
-    """The same that the edge makes of a request."""
+    """Return the event that the edge makes of a request."""
     where, _, query = path.partition("?")
     return {
         "method": (method or ("POST" if data else "GET")).upper(),

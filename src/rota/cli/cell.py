@@ -75,7 +75,7 @@ async def join(
 
 
 async def _invite_on_cluster(client: Client, name: str, url: str) -> tuple[str, str, str]:
-    """Invite a cell where the hub is an operator on a cluster. Returns a token, a fingerprint and the hub's URL."""
+    """Invite a cell to a hub that is an operator on a cluster. Returns a token, a fingerprint and the hub's URL."""
     from rota.cli.gateway import backend_of
     from rota.engine.clock import RealClock
     from rota.server.accounts import Accounts
@@ -98,7 +98,7 @@ async def _invite_on_cluster(client: Client, name: str, url: str) -> tuple[str, 
 
 
 async def _url(session: Session, client: Client) -> str:
-    """Return where this server is, as far as it knows."""
+    """Return the URL of this server, as far as it knows it."""
     from rota.cli.gateway import backend_of
     from rota.server.addresses import LOOPBACK
     from rota.server.background_state import find
@@ -125,7 +125,7 @@ async def list_(session: Session) -> None:
 
 
 def state_of(cell: Cell) -> str:
-    """Say in a word or two how a cell is."""
+    """Return the state of a cell in a word or two."""
     ready = cell.status.condition("Ready") if cell.status is not None else None
     state = {"True": "Ready", "Unknown": "Lost"}.get(ready.status, "Away") if ready is not None else "Unknown"
     marks = ["draining"] if cell.spec.drain else ["cordoned"] if cell.spec.cordoned else []
@@ -184,11 +184,10 @@ async def remove(
         typer.Option("--lost", help="It is gone for good: do not wait for it to say that nothing runs there any more."),
     ] = False,
 ) -> None:
-    """Remove a cell that nothing is placed in any more; with --lost, one that will never be heard of again.
+    """Remove a cell that has no placements left; with --lost, one that will never report again.
 
     With --lost, what was placed there is placed in other cells. If the cell is only cut off, it goes on running what
-    it had: make sure that it does not.
-    """
+    it had: make sure that it does not."""
     async with session.client() as client:
         await client.patch(Cell, name, {"spec": {"cordoned": True}})
         bound = (await client.list(WorkloadDeployment, namespace=cell_namespace(name))).items
@@ -206,7 +205,7 @@ async def remove(
 
 
 async def _end_tokens(client: Client, name: str) -> None:
-    """End the tokens of a cell: nothing that it says is heard any more."""
+    """Revoke the tokens of a cell, so that its reports are refused."""
     from rota.cli.gateway import backend_of, call
     from rota.engine.clock import RealClock
 
@@ -221,7 +220,7 @@ async def _end_tokens(client: Client, name: str) -> None:
 
 
 async def _let_go(client: Client, bound: WorkloadDeployment) -> None:
-    """Drop a deployment that nobody will say the end of."""
+    """Delete a deployment without waiting for its cell to confirm the end."""
     meta = bound.metadata
     finalizers = [one for one in meta.finalizers if one != CELL_FINALIZER]
     try:
@@ -236,11 +235,11 @@ async def _let_go(client: Client, bound: WorkloadDeployment) -> None:
 
 @command
 async def adopt(session: Session, name: CellName) -> None:
-    """After the hub was restored from a backup: have a cell take what the hub knows, though it knows less than it did.
+    """Make a cell take the hub's state after the hub was restored from a backup, even where it is older than the
+    cell's.
 
-    Until then, what the cell knows better goes on as it is (`HubIsOlder`). What the hub does not know at all stays: it
-    is listed in `status.orphans` of the Cell.
-    """
+    Until then, the cell keeps what it knows better (condition `HubIsOlder`). Deployments that the hub does not know at
+    all stay: `status.orphans` of the Cell lists them."""
     async with session.client() as client:
         await client.get(Cell, name)
         now = datetime.now(UTC).isoformat()
@@ -253,7 +252,7 @@ async def adopt(session: Session, name: CellName) -> None:
 
 @command
 async def accept_hub(session: Session, name: CellName) -> None:
-    """In a cell: belong to the hub that answers now, where another one answered before."""
+    """Make this cell belong to the hub that answers now, where another one answered before."""
     async with session.client() as client:
         await client.patch(Cell, name, {"status": {"hubID": None}}, subresource="status")
     line(f"cell.rota.dev/{name} takes what the hub binds to it, when it answers next")
@@ -266,7 +265,7 @@ async def drop(
         str, typer.Argument(metavar="NAMESPACE/NAME", help="As the hub lists it in the orphans of the cell.")
     ],
 ) -> None:
-    """In a cell: end a deployment that its hub does not know any more. One that the hub knows comes back."""
+    """End a deployment in this cell that its hub does not know any more. One that the hub knows comes back."""
     namespace, _, name = deployment.partition("/")
     if not namespace or not name:
         raise bad_usage(f"{deployment!r} is no NAMESPACE/NAME")
@@ -285,7 +284,7 @@ async def _find(client: Client, name: str) -> Cell | None:
 
 
 async def make(client: Client, obj: Any) -> None:
-    """Make an object, unless there is one of that name."""
+    """Create an object unless one of that name exists."""
     try:
         await client.create(obj)
     except ApiError as error:

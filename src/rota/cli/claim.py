@@ -24,10 +24,10 @@ from rota.client.failures import ConnectionCut
 from rota.registry import ApiError
 
 SHELL = ("/bin/sh", "-c", "exec $(command -v bash || echo sh)")
-"""The better of the shells that are there."""
+"""Starts the best shell that is installed."""
 PRIORITY_MAX = 1000
 LEASE_SECONDS = 60.0
-"""Of a claim that only this command uses. It is renewed meanwhile, so this is how long a killed command holds it."""
+"""The lease of a claim that only this command uses. It is renewed, so this is how long a killed command holds it."""
 
 
 @command
@@ -81,8 +81,7 @@ async def claim(
 ) -> int:
     """Claim an idle instance of a pool, run a command in it or open a shell, and give it back.
 
-    The exit code is the command's.
-    """
+    The exit code is the command's."""
     opens_shell = not words and not keep
     if opens_shell and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise bad_usage(f"say what to run: `rota claim {pool} -- COMMAND`; a shell needs a terminal, and this is none")
@@ -122,7 +121,7 @@ async def claim(
 
 
 class _Notes(logging.Handler):
-    """Print records as the other messages are, with commands as they must be typed here."""
+    """Prints log records as notes, with the commands in them as they must be typed here."""
 
     def emit(self, record: logging.LogRecord) -> None:
         note(record.getMessage())
@@ -130,7 +129,7 @@ class _Notes(logging.Handler):
 
 @contextlib.contextmanager
 def _warnings_told() -> Iterator[None]:
-    """Print what the client of claims warns of."""
+    """Print the warnings of the client of claims."""
     log, notes = logging.getLogger("rota.client.claims"), _Notes(logging.WARNING)
     log.addHandler(notes)
     try:

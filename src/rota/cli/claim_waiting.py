@@ -1,4 +1,4 @@
-"""What a claim waits for, told while it waits."""
+"""Print what a claim waits for while it waits."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rota.client.claims import Holding
 from rota.registry import ApiError
 
 FIRST_SECONDS = 1.0
-"""A claim that is bound sooner is not worth a message."""
+"""A claim that is bound sooner gets no message."""
 PAUSE_SECONDS = 2.0
-"""How often it is asked again."""
+"""Time between two requests."""
 
 
 @asynccontextmanager
@@ -38,12 +38,12 @@ async def _tell(client: Client, holding: Holding, pool: str) -> None:
         try:
             step = await _step(client, holding)
             if step["state"] == "Failed":
-                return  # It is over: who waits for it is told so.
+                return  # The claim itself raises the error.
             lasting, message = _why(step)
         except (ApiError, ConnectionFailed):
             lasting, message = "unknown", f"waits for an instance of WorkerPool/{pool}"
             if told is not None:
-                lasting = told  # It says nothing new: the server may be starting again.
+                lasting = told  # Not news: the server may be starting again.
         if lasting != told:
             note(f"claim {holding.name} {message}")
             told = lasting
@@ -57,7 +57,8 @@ async def _step(client: Client, holding: Holding) -> dict[str, Any]:
 
 
 def _why(step: dict[str, Any]) -> tuple[object, str]:
-    """Return what it waits for, and before that what of it is compared: counts and times change all the time."""
+    """Return the part of a step that is compared, and its message. Counts and times are left out of the first: they
+    always change."""
     message = step.get("message") or "waits"
     causes = [one for one in step.get("causes", ()) if not one.get("hidden")]
     lines = [message, *(f"  {one['name']}: {one.get('message') or one['state']}" for one in causes)]

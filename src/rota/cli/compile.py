@@ -16,7 +16,7 @@ from rota.cli.session import Session
 
 
 class Form(StrEnum):
-    """How the manifests are written."""
+    """The format of printed manifests."""
 
     yaml = "yaml"
     json = "json"

@@ -35,16 +35,16 @@ Status = dict[str, Any]
 
 
 class Remote(NamedTuple):
-    """A place in an instance."""
+    """A path in an instance."""
 
     namespace: str
-    """Empty: the session's."""
+    """Empty for the session's namespace."""
     instance: str
     path: str
 
 
 class Progress:
-    """How far it is; shown on a terminal only."""
+    """The progress of a copy. It is shown on a terminal only."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -92,7 +92,7 @@ async def cp(
 
 
 def _sides(source: str, target: str) -> tuple[str, Remote]:
-    """What is here, and what is in an instance."""
+    """Return the local path and the remote one. Raises CommandError unless there is one of each."""
     from_, to = _remote(source), _remote(target)
     if (from_ is None) == (to is None):
         raise bad_usage("one side is in an instance, and is written INSTANCE:PATH; a local name with a colon, ./NAME")
@@ -112,7 +112,7 @@ def _remote(text: str) -> Remote | None:
 
 
 class _Place:
-    """What is asked of the server."""
+    """The files of one instance, as a server serves them."""
 
     def __init__(self, client: Client, there: Remote, container: str) -> None:
         self.backend = backend_of(client)
@@ -125,7 +125,7 @@ class _Place:
         return f"{self._base}/{what}?{urlencode(asked, quote_via=quote, errors='surrogateescape')}"
 
     async def stat(self, path: str) -> Status | None:
-        """What is there; None: nothing is."""
+        """Return the status of a file or folder, or None if it does not exist."""
         try:
             answer = await self.backend.raw("GET", self.url("files", path, stat="true"))
         except ApiError as error:
@@ -152,7 +152,7 @@ async def _up(place: _Place, here: str, progress: Progress) -> None:
 
 
 def _local(here: str) -> tuple[os.stat_result, str]:
-    """A file or folder here, and the name that it has."""
+    """Return the status of a local path, and its name."""
     return os.stat(here), os.path.basename(os.path.abspath(here))
 
 
@@ -188,5 +188,5 @@ async def _down(place: _Place, here: str, progress: Progress) -> None:
 
 
 def _target(here: str, base: str) -> str:
-    """In a folder that is there, under the same name."""
+    """Return the local target. In an existing folder it keeps its name."""
     return os.path.join(here, base) if os.path.isdir(here) and base not in ("", ".", "..") else here

@@ -19,7 +19,7 @@ POLL_SECONDS = 0.1
 
 
 class Form(StrEnum):
-    """How the definitions are written."""
+    """The format of printed definitions."""
 
     yaml = "yaml"
     json = "json"

@@ -24,7 +24,7 @@ from rota.registry.options import Propagation
 
 
 class Cascade(StrEnum):
-    """What happens to the objects that belong to the deleted one."""
+    """The fate of objects that belong to the deleted one."""
 
     background = "background"
     foreground = "foreground"
@@ -39,7 +39,7 @@ PROPAGATION: dict[Cascade, Propagation] = {
 
 
 class Doomed(NamedTuple):
-    """One object that is to go."""
+    """One object to delete."""
 
     kind: Kind
     name: str
@@ -73,7 +73,7 @@ async def delete(
         raise bad_usage("-f names the objects: it does not go with kinds, names, --selector or --all")
     async with session.client() as client:
         if filename:
-            # What was made first, such as a namespace, goes last.
+            # In reverse, so that a namespace goes last.
             found = manifests(filename, session.settings.namespace)
             doomed = [Doomed(m.kind, m.name, m.namespace) for m in reversed(found)]
         else:
@@ -109,7 +109,8 @@ async def _selected(client: Client, words: list[str], labels: str, *, all_: bool
 
 
 async def _ask(client: Client, each: Doomed, propagation: Propagation, *, lenient: bool) -> str | None:
-    """Ask for one deletion. Returns the uid of what is not gone yet, empty when it is; None when it was refused."""
+    """Request one deletion. Returns the uid of an object that still exists, an empty text if it is gone, None if it was
+    refused."""
     try:
         left = await client.delete(each.kind, each.name, namespace=each.namespace, propagation=propagation)
     except ApiError as error:
@@ -128,11 +129,11 @@ async def _ask(client: Client, each: Doomed, propagation: Propagation, *, lenien
 
 
 async def _gone(client: Client, kind: Kind, uids: dict[Key, str]) -> None:
-    """Return when none of these objects is there any more."""
+    """Return when all of these objects are gone."""
     left = dict(uids)
     async with contextlib.aclosing(follow_named(client, kind, uids)) as changes:
         async for at, obj in changes:
-            # A namesake that was made meanwhile is another object.
+            # A new object of the same name has another uid.
             if at in left and (obj is None or obj["metadata"]["uid"] != left[at]):
                 del left[at]
                 line(f"{reference(kind, at[1])} deleted")

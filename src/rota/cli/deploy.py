@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FORMS = ("", "json")
 WAIT = "2m"
-"""How long it is waited for functions to be loaded: packages may have to be installed."""
+"""Time to wait for functions to be loaded. Packages may have to be installed."""
 
 
 @command
@@ -42,9 +42,8 @@ async def deploy(
 ) -> int:
     """Make a server have what a project file declares. What the file leaves out stays as it is there.
 
-    The server loads each function once, also one that nobody calls. If one cannot be loaded, that is told with the
-    reason, and the exit code is 1; the version before goes on.
-    """
+    The server loads each function once, also one that nobody calls. If one cannot be loaded, the reason is printed and
+    the exit code is 1; the version before goes on."""
     from rota.cli.durations import seconds
     from rota.manifest.project import load_project
 
@@ -99,7 +98,7 @@ async def _deploy(
                 if not isinstance(error, DeployRefused | IncompleteList):
                     raise
                 raise CommandError(f"{error}\nit was changed meanwhile; deploy again") from None
-        # What has no blob store has no place where functions are called either: it is no server of Rota's.
+        # A server without a blob store is not Rota's, and has no edge for calls either.
         is_called = blobs is not None and not dry_run
         urls = await urls_of(client, foreseen) if is_called else {}
         told.write_summary()
@@ -112,7 +111,8 @@ async def _deploy(
 
 
 def _confirm(deployment: Deployment, namespace: str, *, yes: bool) -> None:
-    """Show what is to be deleted or released, and ask if anything is deleted; where nobody can answer, take --yes."""
+    """Print what would be deleted or released, and ask if anything would be deleted. Without a terminal, --yes is
+    needed."""
     doomed = [one for one in deployment.removals if one.created]
     if not doomed:
         return

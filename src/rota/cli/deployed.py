@@ -1,4 +1,4 @@
-"""What a deploy did, or would do, on the screen."""
+"""Print what a deploy did, or would do."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ MARKS: dict[str, Part] = {
 }
 OUTCOMES = ("created", "updated", "unchanged", "deleted", "released")
 RARE_OUTCOMES = ("deleted", "released")
-"""Counted only where there are any."""
+"""Counted only if there are any."""
 RELEASED_BECAUSE = ": it is no longer in the file, and stays because the project did not create it"
 NOT_SET = "(not set)"
 HIDDEN = "***"
 VALUE_LENGTH_MAX = 60
 """Characters of a value that are shown."""
 SAME_LENGTH_MAX = 15
-"""Characters that are shown before those that differ, where there is no room for all."""
+"""Characters shown before the first difference, where there is no room for all."""
 FIELDS_MAX = 40
 """Fields that are shown of one object."""
 
 LEFT_MAX = 10
-"""Objects that are told to have left the file."""
+"""Objects that left the file and are named."""
 LACKING_MAX = 20
-"""Objects that are told to be missing."""
+"""Missing objects that are named."""
 
 _SECRET = {"env": "value", "files": "content"}
-"""What of the items of a list is not shown."""
+"""The field of an item that is hidden, by the name of the list."""
 _USER = re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://)[^/?#\s\"]{1,1000}@", re.IGNORECASE)
 _QUERY = re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://[^?#\s\"]{1,1000}\?)[^#\s\"]+", re.IGNORECASE)
-"""What is secret in addresses. Bounded, because values are large."""
+"""Secrets in URLs: the user, and the query. Bounded, because values are large."""
 
 
 class Deployed:
-    """Writes a line for each object that changes, and at the end how many of each kind there were."""
+    """Prints a line for each object that changes, and the counts at the end."""
 
     def __init__(self, deployment: Deployment, namespace: str, *, dry_run: bool) -> None:
         self._deployment = deployment
@@ -77,12 +77,12 @@ class Deployed:
                 line("    ", (f"… and {len(one.changes) - FIELDS_MAX} more fields", "dim"))
 
     def write_stopped(self) -> None:
-        """How far it came before it had to end."""
+        """Print how many objects were done before an error."""
         done, all_ = self._counts.total(), len(self._deployment.steps) + len(self._deployment.removals)
         note(f"stopped after {done} of {all_} objects; deploy again to go on from there")
 
     def write_summary(self) -> None:
-        """How many of each kind were created, updated, left and deleted, and what is missing or left over."""
+        """Print the counts by kind and outcome, and what is missing or left over."""
         for kind in sorted({kind for kind, _ in self._counts}):
             shown_outcomes = [one for one in OUTCOMES if one not in RARE_OUTCOMES or self._counts[kind, one]]
             counts = [f"{self._counts[kind, outcome]} {outcome}" for outcome in shown_outcomes]
@@ -99,20 +99,20 @@ class Deployed:
             note(f"{shown(one.id)} is neither declared nor on the server: {first}{others} cannot be ready without it")
 
     def write_state(self, name: str, state: State) -> None:
-        """Tell of a function that is not ready."""
+        """Print the state of a function that is not ready."""
         if state.verdict == "NotLoaded" and not state.has_before:
             self._uncallable.add(name)
         write_state(name, state)
 
     def write_end(self, urls: Mapping[str, str]) -> None:
-        """Tell where functions are called, but not of those that no call can reach."""
+        """Print the URLs of functions, except of those that no call can reach."""
         for name, url in urls.items():
             if name not in self._uncallable:
                 line(f"Function/{name} is called at ", (printable(url), "bold"))
 
 
 def write_state(name: str, state: State) -> None:
-    """Tell of a function that is not ready."""
+    """Print the state of a function that is not ready."""
     if state.verdict == "NotLoaded":
         before = "; the version before goes on to answer calls" if state.has_before else ""
         complain(f"Function/{name} cannot be loaded: {state.why}\n`rota logs fn/{name}` tells more{before}")
@@ -137,13 +137,13 @@ def _text(path: tuple[str, ...], value: Any) -> str:
 
 
 def _same_length(one: str, other: str) -> int:
-    """How many characters two texts begin with that are the same; none if all are, since what differs is hidden."""
+    """Return the length of the common beginning; 0 if both texts are equal, because then the difference is hidden."""
     shorter = min(len(one), len(other)) if one != other else 0
     return next((i for i in range(shorter) if one[i] != other[i]), shorter)
 
 
 def _part(text: str, same: int) -> str:
-    """A text as far as there is room for it, from a little before where it differs."""
+    """Return the part of a text that there is room for, from a little before the first difference."""
     if len(text) <= VALUE_LENGTH_MAX:
         return text
     begin = max(0, same - SAME_LENGTH_MAX) if same >= VALUE_LENGTH_MAX // 2 else 0
@@ -152,7 +152,7 @@ def _part(text: str, same: int) -> str:
 
 
 def hidden(value: Any, *, within: str) -> Any:
-    """A value without what may be secret: environment variables, headers, files, and what addresses have in them."""
+    """Return a value without what may be secret: environment variables, headers, files, and secrets in URLs."""
     if isinstance(value, str):
         return _QUERY.sub(rf"\1{HIDDEN}", _USER.sub(rf"\1{HIDDEN}@", value))
     if within == "headers" and isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What a deploy did, or would do, for programs: one JSON value, in which names do not change."""
+"""Print what a deploy did, or would do, as one JSON value. Its names do not change between versions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rota.manifest.deploy_diff import ABSENT, Change
 
 Json = dict[str, Any]
 LOADED = {"Ready": True, "NotLoaded": False}
-"""Whether a function could be loaded, where that is known."""
+"""Whether a function could be loaded, by its verdict. Other verdicts leave that open."""
 
 
 class DeployedJson:
-    """Collects what is done, and writes it at the end."""
+    """Collects the same entries as `Deployed`, and prints them at the end."""
 
     def __init__(self, deployment: Deployment, namespace: str, *, dry_run: bool) -> None:
         self._deployment = deployment
@@ -31,7 +31,7 @@ class DeployedJson:
         self._urls: Mapping[str, str] = {}
 
     def write_code(self) -> None:
-        """Nothing yet: it is said with the rest."""
+        """Do nothing: `write_end` prints the code."""
 
     def write(self, one: Step | Removal) -> None:
         outcome = one.outcome
@@ -42,11 +42,11 @@ class DeployedJson:
         self._changes.append({"kind": one.kind.name, "name": one.name, "outcome": outcome, "fields": fields})
 
     def write_stopped(self) -> None:
-        """How far it came before it had to end."""
+        """Print what was done before an error."""
         self._print(finished=False)
 
     def write_summary(self) -> None:
-        """Nothing yet: it is said with how the functions are."""
+        """Do nothing: `write_end` prints the counts."""
 
     def write_state(self, name: str, state: State) -> None:
         said = {"name": name, "ready": state.verdict == "Ready", "loaded": LOADED.get(state.verdict)}
@@ -78,7 +78,7 @@ class DeployedJson:
 
 
 def _field(change: Change) -> Json:
-    """A field that changes. What it was, or is to be, is left out where it is not set."""
+    """Return a field that changes. `before` or `after` is left out where the field is not set."""
     values = {"before": change.before, "after": change.after}
     said = {name: hidden(value, within=change.path[-1]) for name, value in values.items() if value is not ABSENT}
     return {"path": list(change.path), **said}

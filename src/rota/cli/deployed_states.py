@@ -1,4 +1,4 @@
-"""Whether the functions of a deploy can be loaded."""
+"""Wait for the functions of a deploy to be loaded."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rota.manifest.project import Project
 
 QUIET_SECONDS = 2.0
-"""Before it is said that something is waited for."""
+"""Time before a message says that something is waited for."""
 NAMED_MAX = 5
-"""Functions of which that is said."""
+"""Functions that the message names."""
 PROGRESS = ("Loading", "Preparing", "Starting", "Updating")
 _PLACE = re.compile(r"\(([^():\s]{1,500}):(\d{1,9})\)$")
 
@@ -28,7 +28,7 @@ Told = Callable[[str, State], None]
 
 
 async def until_loaded(client: Client, deployment: Deployment, seconds: float, told: Told) -> int:
-    """Wait until it is known of each function whether it can be loaded, and tell. Returns the exit code."""
+    """Wait until each function of a deploy is loaded or cannot be. Returns the exit code."""
     import asyncio
 
     names = waited_for(deployment)
@@ -54,7 +54,7 @@ async def until_loaded(client: Client, deployment: Deployment, seconds: float, t
 
 
 def waited_for(deployment: Deployment) -> list[str]:
-    """The functions that are new or have changed, and those that an earlier deploy has left without an end."""
+    """Return the functions that are new or changed, and those that an earlier deploy did not wait for to the end."""
     from rota.api import Function
 
     found = []
@@ -68,7 +68,7 @@ def waited_for(deployment: Deployment) -> list[str]:
 
 
 def located(state: State, project: Project, name: str) -> State:
-    """A state whose message names the file as the person who deploys knows it."""
+    """Return a state whose message names the local file, not the packed one."""
     from rota.api import Function
 
     found = _PLACE.search(state.message)

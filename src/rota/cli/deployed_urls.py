@@ -1,4 +1,4 @@
-"""Where the functions of a deploy are called."""
+"""Look up the URLs of the functions of a deploy."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from rota.manifest.deploy import Deployment
 
 URL_SECONDS_MAX = 2.0
-"""How long a server may take to say where. It says so at once, unless its controllers do not run."""
+"""Time for a server to report the URLs. It does so at once unless its controllers do not run."""
 URLS_MAX = 20
-"""Functions of which it is told."""
+"""Functions whose URLs are printed."""
 
 
 async def urls_of(client: Client, deployment: Deployment) -> dict[str, str]:
-    """Where the functions that were made or changed are called, as far as the server says so."""
+    """Return the URLs of the functions that were created or changed, as far as the server reports them."""
     from rota.api import Function
     from rota.client import ConnectionFailed
     from rota.manifest.project_format import PROJECT_LABEL
@@ -26,7 +26,7 @@ async def urls_of(client: Client, deployment: Deployment) -> dict[str, str]:
     steps = [step for step in deployment.steps if step.kind is Function.api and step.outcome != "unchanged"]
     found = dict.fromkeys([step.name for step in steps][:URLS_MAX], "")
     if found:
-        # It is deployed all the same when nothing is said.
+        # The deploy has succeeded even if the URLs cannot be read.
         with contextlib.suppress(TimeoutError, ApiError, ConnectionFailed):
             async with asyncio.timeout(URL_SECONDS_MAX):
                 watching: Any = client.watch(Function.api, labels=f"{PROJECT_LABEL}={deployment.project.name}")

@@ -48,7 +48,7 @@ async def describe(
 
 
 async def events_of(client: Client, kind: Kind, obj: Object) -> list[Object]:
-    """What was reported of an object, oldest first."""
+    """Return the events of an object, oldest first."""
     if kind.name == "Event":
         return []
     meta = obj["metadata"]
@@ -93,14 +93,14 @@ def _condition(condition: Object, now: float) -> list[Any]:
 
 
 def _hidden(kind: Kind, name: str, value: Any) -> Any:
-    """The values of a Secret are not for the screen."""
+    """Replace the values of a Secret by their lengths."""
     if kind.name == "Secret" and name in ("data", "stringData") and isinstance(value, dict):
         return {key: f"{len(inner)} characters" for key, inner in value.items()}
     return value
 
 
 def _fields(fields: Object, indent: str) -> None:
-    """Fields, one a line, what is in them indented below. What is empty is left out."""
+    """Print fields, one a line, nested ones indented. Empty ones are left out."""
     for name, value in fields.items():
         if value is None or value in ({}, []):
             continue

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from rota.server.home import Home
 
 STATES_SECONDS_MAX = 900.0
-"""How long it is waited for functions to be loaded: nobody waits for that here, and packages may take their time."""
+"""Time to wait for functions to be loaded, in the background. Packages may have to be installed."""
 AGAIN_SECONDS = 2.0
-"""When the server is away, a deploy is tried again after this; a save does not wait for it."""
+"""Pause before a deploy is retried when the server is away. A save ends it."""
 
 
 @command
@@ -61,7 +61,7 @@ async def dev(
                 group.create_task(tail.run())
                 group.create_task(_deploy_on_save(client, str(file), folder, tail, States(client, group)))
         except BaseExceptionGroup as several:
-            # One is told; that of a reader who left is not to be told at all.
+            # One error is enough. That of a reader who left prints nothing.
             raise several.exceptions[0] from None
         finally:
             _tell_goes_on(home)
@@ -70,7 +70,8 @@ async def dev(
 async def _have_server(
     session: Session, project: Path, port: int | None, edge_port: int | None, image: str | None
 ) -> Home | None:
-    """The home whose server is meant, which is started if it does not run; None: another server is meant."""
+    """Return the home whose server is meant, and start the server if it does not run. None if another server is
+    meant."""
     settings = session.settings
     if settings.context or settings.kubeconfig or os.environ.get("ROTA_CONTEXT") or sys.platform != "linux":
         return None
@@ -103,7 +104,7 @@ def _tell_goes_on(home: Home | None) -> None:
 
 
 class States:
-    """Tells of functions that cannot be loaded, of the last deploy, while others may follow."""
+    """Prints which functions of the last deploy cannot be loaded, while later deploys go on."""
 
     def __init__(self, client: Client, group: asyncio.TaskGroup) -> None:
         self._client = client
@@ -111,7 +112,7 @@ class States:
         self._task: asyncio.Task[None] | None = None
 
     def of(self, deployment: Deployment | None) -> None:
-        """From now on, of this deploy; None: of none, one is under way."""
+        """Watch the functions of a deploy instead of those before; None stops watching."""
         if self._task is not None:
             self._task.cancel()
         self._task = self._group.create_task(self._tell(deployment)) if deployment is not None else None
@@ -129,7 +130,7 @@ class States:
 async def _deploy_on_save(client: Client, file: str, folder: Folder, tail: Tail, states: States) -> None:
     away = ""
     while True:
-        # Seen before it is read: what is saved meanwhile is deployed next.
+        # Scanned before the deploy reads it, so that a save meanwhile leads to another deploy.
         await folder.look()
         away = await _deploy(client, file, tail, states, away)
         if not away:
@@ -140,7 +141,8 @@ async def _deploy_on_save(client: Client, file: str, folder: Folder, tail: Tail,
 
 
 async def _deploy(client: Client, file: str, tail: Tail, states: States, known: str) -> str:
-    """Deploy once; what is wrong is told, unless it is known, and lived through. Returns why the server is away."""
+    """Deploy once, and print what is wrong, unless it is `known`. Returns why the server is away; empty if it is
+    not."""
     from rota.client import ConnectionFailed
 
     try:

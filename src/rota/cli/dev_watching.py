@@ -1,4 +1,4 @@
-"""When a file of a project is saved: the folder is looked through now and then, and that takes little of the time."""
+"""Detect saves of a project's files: the folder is scanned now and then, at a bounded share of the time."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rota.manifest.packing_excludes import Excludes
 
 LOOK_SECONDS = 0.25
 SHARE_MAX = 0.1
-"""Of the time that may be spent on looking: in a large folder it is looked less often."""
+"""The share of the time that scans may take. A large folder is scanned less often."""
 QUIET_SECONDS = 0.15
-"""After a save, what is saved together with it is waited for: so long without one."""
+"""Quiet time that ends a save: files are often saved together."""
 QUIET_SECONDS_MAX = 3.0
 FILES_MAX = 50_000
 
 Seen = dict[str, tuple[int, int, int]]
-"""Of each file: when it was last written, its size, and which file it is."""
+"""The modification time, size and inode of each file."""
 
 
 class Folder:
-    """The folder of a project file, without what is never packed, and without a home that may be in it."""
+    """The folder of a project file, without what is never packed, and without a home in it."""
 
     def __init__(self, file: Path, leaving_out: Path) -> None:
         self.top = file.parent
@@ -32,11 +32,11 @@ class Folder:
         self._seen: Seen = {}
 
     async def look(self) -> None:
-        """Take what is there now as known."""
+        """Take the present files as known."""
         self._seen = await asyncio.to_thread(self._scanned)
 
     async def saved(self, seconds_max: float | None) -> bool:
-        """Returns when something is not as it was, and has come to rest; False: when it is time."""
+        """Wait until files have changed and come to rest. Returns False when the time is up."""
         until = None if seconds_max is None else time.monotonic() + seconds_max
         pause = LOOK_SECONDS
         while until is None or time.monotonic() < until:

@@ -17,7 +17,7 @@ STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 @command
 async def diff(session: Session, filename: Files = None, force: Force = False) -> int:
-    """Show what `apply` would change. Exit code: 0 nothing, 1 something, 2 it cannot be told."""
+    """Show what `apply` would change. Exit code: 0 nothing, 1 something, 2 it cannot be determined."""
     try:
         found = manifests(filename, session.settings.namespace)
         async with session.client() as client:
@@ -48,7 +48,7 @@ def _lines(obj: Any) -> list[str]:
 
 
 def _masked(live: Any, planned: Any) -> tuple[list[str], list[str]]:
-    """Both, with the values of a Secret told apart but not shown."""
+    """Return both objects with the values of a Secret masked, such that changed ones differ."""
     old, new = (dict((obj or {}).get("data") or {}) for obj in (live, planned))
     shown_old = {key: "***" if new.get(key) == value else "*** (before)" for key, value in old.items()}
     shown_new = {key: "***" if old.get(key) == value else "*** (after)" for key, value in new.items()}

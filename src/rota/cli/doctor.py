@@ -21,11 +21,11 @@ CLOCK_EARLIEST = 1_704_067_200
 NETWORK_FILE_SYSTEMS = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs"))
 MOUNTS = Path("/proc/mounts")
 LIMITS = {"cpu": "CPU", "memory": "memory", "pids": "processes"}
-"""What a cgroup can limit, by the kernel's name for it."""
+"""The resources that a cgroup can limit, by the kernel's names."""
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     state: str
     """`ok`, `missing` (something does not work) or `absent` (nothing needs it)."""
@@ -94,7 +94,7 @@ def _program(names: tuple[str, ...], purpose: str) -> Finding:
 
 
 def _processes() -> Iterator[Finding]:
-    """The process runtime: what it can hold instances with, and so how far they are kept apart."""
+    """Check the process runtime: which limits and which isolation instances can have."""
     from rota.runtime import sandbox
 
     yield _cgroups()
@@ -120,7 +120,7 @@ def _cgroups() -> Finding:
         return Finding("absent", "cgroups", f"not on {sys.platform}; process groups are used instead", purpose)
     from rota.runtime.keeper.cgroup import Cgroups
 
-    # What the keeper does, and no more: whether a group can be made and joined is seen by doing so.
+    # The keeper makes groups in the same way. Trying is the only check.
     groups = Cgroups.make(f"rota-doctor-{os.getpid()}")
     if groups is None:
         found = "this user can make none of version 2; `systemd-run --user --scope -p Delegate=yes rota up` may"
@@ -183,7 +183,7 @@ def _mounts() -> str:
 
 
 def file_system(path: Path, mounts: str) -> str:
-    """The type of the file system that a path is on, by a table in the form of /proc/mounts."""
+    """Return the type of the file system of a path, from a table in the form of /proc/mounts."""
     best, found = "", ""
     resolved = str(path.resolve())
     for entry in mounts.splitlines():

@@ -12,7 +12,7 @@ SECONDS_MAX = 10 * 365 * 86400
 
 
 def seconds(text: str) -> float:
-    """How many seconds are meant."""
+    """Return the seconds of a time span."""
     whole = re.fullmatch(r"\d+(\.\d+)?", text)
     total = float(text) if whole else sum(float(amount) * UNITS[unit] for amount, unit in PART.findall(text))
     if not whole and not re.fullmatch(f"({PART.pattern})+", text):

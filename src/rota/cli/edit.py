@@ -24,7 +24,7 @@ Object = dict[str, Any]
 
 HEADING = "# Edit the object and save. Lines that begin with # are left out; an empty file changes nothing.\n"
 KEPT = "resourceVersion"
-"""What tells whether somebody else has changed the object meanwhile."""
+"""The field that makes an update fail if another client has changed the object meanwhile."""
 
 
 @command
@@ -71,7 +71,7 @@ async def _edit(client: Client, kind: Kind, name: str) -> None:
 
 
 def _editable(obj: Object) -> Object:
-    """What a person may change, and what identifies it."""
+    """Return what a person may change, and what identifies the object."""
     meta = {name: value for name, value in obj["metadata"].items() if name not in BOOKKEEPING}
     return {**{name: value for name, value in obj.items() if name != "status"}, "metadata": meta}
 
@@ -95,7 +95,7 @@ def _commented(text: str) -> str:
 
 
 def _located(error: ManifestError) -> str:
-    """The problems, with the lines that they will be on below themselves."""
+    """Return the problems with the lines that they will be on below themselves."""
     above = HEADING.count("\n") + len(error.problems) + 1
     return "\n".join(
         f"line {each.line + above}: " + ": ".join(filter(None, (each.path, each.message))) for each in error.problems

@@ -50,7 +50,7 @@ async def events(
         if found:
             table.write(sorted(found, key=last_seen))
         elif for_:
-            # Only now, since an object that is gone may still have events.
+            # Checked last, because a deleted object may still have events.
             await _check_there(client, target, everywhere=everywhere)
             note(f"no events of {target.kind.singular}/{target.name}")
         else:
@@ -58,7 +58,7 @@ async def events(
 
 
 async def _check_there(client: Client, target: Target, *, everywhere: bool) -> None:
-    """Raise ApiError if there is no object of this name."""
+    """Raise ApiError if no object has this name."""
     if not (everywhere and target.kind.namespaced):
         await client.get(target.kind, target.name)
         return

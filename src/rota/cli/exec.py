@@ -59,7 +59,7 @@ async def exec_(
 
 
 def check_terminal(*, stdin: bool, tty: bool) -> None:
-    """Raises CommandError when a terminal is asked for and there is none."""
+    """Raise CommandError if a terminal is requested and there is none."""
     if tty and not sys.stdout.isatty():
         raise bad_usage("--tty needs a terminal, and standard output is none; leave it out")
     if tty and stdin and not sys.stdin.isatty():

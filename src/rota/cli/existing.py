@@ -1,4 +1,4 @@
-"""The names that exist, for whoever asked for one that does not."""
+"""Explain an unknown name: say which objects exist."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ if TYPE_CHECKING:
     from rota.client import Client
 
 LISTED_MAX = 500
-"""Objects of a kind among which a name is looked for."""
+"""Objects of a kind among which a similar name is searched."""
 
 
 async def explain_missing(client: Client, error: ApiError) -> None:
-    """Add to the message of an error about an object that is not there which ones are. Other errors stay as they are.
+    """Extend the error about a missing object by the objects that exist. Other errors stay as they are.
 
-    What cannot be listed, for lack of permission or because the server is away, is left out.
-    """
+    What cannot be listed, for lack of permission or because the server is away, is left out."""
     details = error.details or {}
     kind = next((kind for kind in KINDS.values() if details.get("kind") in (kind.plural, kind.name)), None)
     name = details.get("name")
@@ -38,14 +37,14 @@ async def explain_missing(client: Client, error: ApiError) -> None:
 
 
 async def complain_missing(client: Client, kind: Kind, name: str) -> None:
-    """Say on standard error that an object is not there, and which ones are."""
+    """Print on standard error that an object does not exist, and which do."""
     error = not_found(kind, name)
     await explain_missing(client, error)
     complain(error.message)
 
 
 async def tell_nothing_found(client: Client, *, everywhere: bool) -> None:
-    """Say on standard error that a list is empty, and if that is so because there is no such namespace."""
+    """Print on standard error that a list is empty, and whether its namespace is missing."""
     if everywhere:
         note("nothing found")
         return
@@ -58,7 +57,7 @@ async def tell_nothing_found(client: Client, *, everywhere: bool) -> None:
 
 
 async def there_are(client: Client, kind: Kind, name: str) -> str:
-    """The end of a message about an unknown name. Raises CommandError if it is the namespace that is not there."""
+    """Return the end of a message about an unknown name. Raises CommandError if the namespace does not exist."""
     found = (await client.list(kind, limit=LISTED_MAX)).items
     names = [obj["metadata"]["name"] for obj in found]
     if not names and kind.namespaced:
@@ -68,7 +67,7 @@ async def there_are(client: Client, kind: Kind, name: str) -> str:
 
 
 async def check_namespace(client: Client) -> None:
-    """Raises CommandError if the namespace is not there. Whoever may not know that is told nothing."""
+    """Raise CommandError if the namespace does not exist. Passes if the credential may not read it."""
     try:
         await client.get(Namespace.api, client.namespace)
     except ApiError as error:

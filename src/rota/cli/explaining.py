@@ -1,4 +1,4 @@
-"""One object of a plan: what it needs, or why it is never ready."""
+"""Explain one object of a plan: what it needs, or why it is never ready."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rota.manifest.rehearsal import Rehearsal
 
 MATCHES_MAX = 5
 NEEDS_MAX = 200
-"""Objects that are shown of what one needs, however far away."""
+"""Objects shown that one object needs, directly or not."""
 NEVER = 1
 
 
 def write_explanation(rehearsal: Rehearsal, plan: Plan, node: str, namespace: str, *, as_json: bool) -> int:
-    """The chain of one object. Returns the exit code: whether it becomes ready."""
+    """Print the chain of one object. Returns the exit code: 0 if it becomes ready."""
     known = _known(plan)
     id_ = _meant(node, namespace, known)
     why = rehearsal.explain(id_)
@@ -32,7 +32,7 @@ def write_explanation(rehearsal: Rehearsal, plan: Plan, node: str, namespace: st
     if ready:
         why = Why(_needing(rehearsal, id_), why.root, "")
     elif (cause := _cause(plan, why.root.id)) is not None:
-        # That of the plan knows where things are written.
+        # The plan's advice names the lines of the manifests.
         why = msgspec.structs.replace(why, advice=cause.advice)
     if as_json:
         line(json.dumps(msgspec.to_builtins(why), indent=2, ensure_ascii=False))
@@ -42,21 +42,21 @@ def write_explanation(rehearsal: Rehearsal, plan: Plan, node: str, namespace: st
 
 
 def _known(plan: Plan) -> dict[str, Part]:
-    """Everything that there is something to say of, by id: how it is with it."""
+    """Return the state in words of each object of the plan, by id."""
     known: dict[str, Part] = {one.id: (f"ready in step {one.step}", "green") for one in plan.ready}
     for cause in plan.never_ready:
         known |= {one.id: ("never ready", "red") for one in cause.held_up}
         if cause.type == "Missing":
             known[cause.id] = (cause.message.removeprefix(f"{cause.name} is "), "red")
         elif kind_of(cause.id) is not None:
-            # A pool that is to have no workers is ready, and holds up others all the same.
+            # A pool with no replicas is ready, and still holds up its tasks.
             known.setdefault(cause.id, ("never ready", "red"))
     assumed = {"Exists": "assumed to be on the server", "BecomesReady": "assumed to become ready"}
     return known | {one.id: (assumed[one.type], "cyan") for one in plan.assumed}
 
 
 def _meant(node: str, namespace: str, known: dict[str, Part]) -> str:
-    """The node that is meant by KIND/NAME, or KIND/NAMESPACE/NAME."""
+    """Return the id that KIND/NAME or KIND/NAMESPACE/NAME names."""
     word, *rest = node.split("/")
     if not 1 <= len(rest) <= 2 or not all(rest):
         raise bad_usage(f"--explain {node}: write KIND/NAME, or KIND/NAMESPACE/NAME")
@@ -80,7 +80,7 @@ def _meant(node: str, namespace: str, known: dict[str, Part]) -> str:
 
 
 def _needing(rehearsal: Rehearsal, id_: str) -> Step:
-    """An object and what it needs, down to what needs nothing. What two need is explained once."""
+    """Return the step of an object with everything that it needs. What two objects need is explained once."""
     seen: set[str] = set()
 
     def step(at: str, field: str, depth: int) -> Step:
@@ -98,7 +98,7 @@ def _needing(rehearsal: Rehearsal, id_: str) -> Step:
 
 
 def _cause(plan: Plan, root: str) -> Cause | None:
-    """Return the cause that is, or holds up, what a chain ends at."""
+    """Return the cause that a chain ends at, or that holds up its end."""
     for cause in plan.never_ready:
         if root == cause.id or any(one.id == root for one in cause.held_up):
             return cause

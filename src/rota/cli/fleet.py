@@ -210,7 +210,7 @@ def _pid(home: Path) -> int | None:
 
 
 def _kill_keeper(home: Path) -> None:
-    """Kill what keeps the instances of a home."""
+    """Kill the keeper of a home."""
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             words = Path("/proc", entry, "cmdline").read_bytes().split(b"\0")
@@ -281,7 +281,7 @@ async def _act(session: Session, name: str, act: str) -> None:
 
 
 async def _link(home: Path, name: str) -> str:
-    """Say how a cell's link to its hub is."""
+    """Return the state of a cell's link to its hub."""
     if _pid(home) is None:
         return ""
     async with _client(home) as client:

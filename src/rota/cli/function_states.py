@@ -1,4 +1,4 @@
-"""Whether the newest version of a function was loaded, as its status tells, and waiting until that is known."""
+"""Determine from the status whether the newest version of a function is loaded, and wait until it is or cannot be."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ Object = dict[str, Any]
 Verdict = Literal["Ready", "NotLoaded", "HeldUp", "Coming", "Gone", "Unobserved"]
 
 PASSING = frozenset(("Loading", "Preparing", "Starting", "Updating", "InstanceCrashing", "DependencyNotReady"))
-"""Reasons for not being ready that pass, or may."""
+"""Reasons for not being ready that may pass by themselves."""
 HELD_UP_SECONDS = 2.0
-"""How long something else has to stand in the way before it is taken to last: it may be on its way, too."""
+"""Time that another obstacle must last before it is reported: it may be about to pass."""
 UNOBSERVED_SECONDS = 10.0
-"""How long a server may take to say anything of a function. It does at once, unless its controllers do not run."""
+"""Time for a controller to report on a function. It does so at once unless the controllers do not run."""
 
 
 class State(NamedTuple):
-    """How a function is.
+    """The state of a function's newest version.
 
-    NotLoaded: its newest version cannot be loaded. HeldUp: that is not known, since it needs something that is not
-    there. Coming: it is not known yet. Unobserved: nothing is said of it as it is now.
-    """
+    NotLoaded: it cannot be loaded. HeldUp: it waits for something that does not exist. Coming: it is on its way.
+    Unobserved: no controller has reported on this generation. Gone: the function does not exist."""
 
     verdict: Verdict
     reason: str = ""
     message: str = ""
     has_before: bool = False
-    """Whether an earlier version answers calls."""
+    """True if an earlier version answers calls."""
 
     @property
     def why(self) -> str:
@@ -44,7 +43,7 @@ UNOBSERVED = State("Unobserved", "NotObserved", "no controller of the server has
 
 
 def state_of(function: Object | None) -> State:
-    """By what is said of the current generation."""
+    """Return the state of a function from its conditions of the current generation."""
     if function is None:
         return State("Gone", "", "it is not there")
     status = function.get("status") or {}
@@ -68,7 +67,7 @@ def state_of(function: Object | None) -> State:
 async def states(
     client: Client, names: Iterable[str], seconds: float, told: Callable[[str, State], None] = lambda name, state: None
 ) -> dict[str, State]:
-    """Wait until it is known of each function, but no longer than so many seconds. `told` is called as it is known."""
+    """Wait until the state of each function is decided, at most for so many seconds. Calls `told` for each as it is."""
     from rota.cli.wait_out import Patience
 
     waiting = Waiting(client, names, told)
@@ -87,7 +86,7 @@ async def states(
 
 
 class Waiting:
-    """Functions of which it is not known yet how they are."""
+    """Functions whose state is not decided yet."""
 
     def __init__(self, client: Client, names: Iterable[str], told: Callable[[str, State], None]) -> None:
         from rota.api import Function
@@ -100,10 +99,10 @@ class Waiting:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._undecided: set[str] = set(self._keys.values())
         self.is_decided = asyncio.Event()
-        """Whether it is known of all of them."""
+        """Set once the state of all of them is decided."""
 
     async def read(self, patience: Patience) -> None:
-        """It does not end."""
+        """Follow the functions. Does not return."""
         from rota.api import Function
         from rota.cli.following import follow_named
 
@@ -139,6 +138,6 @@ class Waiting:
             timer.cancel()
 
     def end(self) -> None:
-        """It is not waited any longer: what is known of the others is told as it is."""
+        """Report the others as they are."""
         for name in sorted(self._undecided):
             self._decide(name)

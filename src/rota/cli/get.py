@@ -66,7 +66,7 @@ async def get(
 
 
 class Query:
-    """What is asked of each kind."""
+    """The selection of objects that holds for each kind."""
 
     def __init__(self, namespace: str | None, labels: str, fields: str) -> None:
         self.namespace = namespace
@@ -79,7 +79,7 @@ class Query:
 
 
 async def _by_name(client: Client, wanted: list[Target]) -> tuple[list[Group], int]:
-    """What is there of these objects; what is not is told."""
+    """Return the named objects and the exit code. Prints an error for each that does not exist."""
     groups: dict[str, Group] = {}
     failed = 0
     for kind, name in wanted:
@@ -116,7 +116,7 @@ def _write(groups: list[Group], form: Format, *, named: bool, with_namespace: bo
 
 
 async def _watch(client: Client, wanted: list[Target], query: Query, form: Format) -> None:
-    """Every kind, or named object, is followed on its own; lines come as the changes do."""
+    """Follow every kind, or named object, and print changes as they come."""
     tables = {
         target.kind.name: TableOf(
             target.kind,
@@ -126,7 +126,7 @@ async def _watch(client: Client, wanted: list[Target], query: Query, form: Forma
         )
         for target in wanted
     }
-    # One for all: that the server is away is told once.
+    # Shared, so that one message says that the server is away.
     away = Patience(seconds_max=AWAY_SECONDS_MAX)
     async with asyncio.TaskGroup() as following:
         for target in wanted:

@@ -40,13 +40,13 @@ def init(
 
 
 def project_name(folder: Path) -> str:
-    """A name for the project, from that of its folder."""
+    """Return a project name made from the folder's name."""
     plain = re.sub("[^a-z0-9]+", "-", folder.resolve().name.lower())
     return plain[:NAME_LENGTH_MAX].strip("-") or "project"
 
 
 def contents(name: str) -> dict[str, str]:
-    """The files of a starter project, by their path."""
+    """Return the files of a starter project, by path."""
     from rota.manifest.project_schema import project_schema
 
     return {

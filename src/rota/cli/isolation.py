@@ -1,4 +1,4 @@
-"""What commands say where nothing can be isolated."""
+"""Warn that nothing can be isolated."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ NOT_ISOLATED = (
 
 
 def warn_of_no_sandbox(why_not: str) -> None:
-    """Say that nothing can be isolated, what follows from that, and what to install."""
+    """Print that nothing can be isolated, what follows from that, and what to install."""
     for text in NOT_ISOLATED.format(why_not=why_not).splitlines():
         note(text)

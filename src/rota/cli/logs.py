@@ -58,14 +58,14 @@ async def logs(
         bool, typer.Option("--server", help="Show the log of the home's own server, whether it runs or not.")
     ] = False,
 ) -> int:
-    """Show what tasks, instances and calls of functions have written: of some, of all instances of a pool or a
-    workload, or of all calls of a function.
+    """Show the output of tasks, instances and calls of functions: of some, of all instances of a pool or a workload, or
+    of
+    all calls of a function.
 
-    What a task has written is kept as long as the task, whatever becomes of its worker. So it is with a call of a
-    function, which is a task: task/CALL is one, fn/NAME all of them in the order in which they began, each line with
-    its call and its worker. What a worker wrote while it loaded the code, and pip while it installed the packages, is
-    of no call: -.
-    """
+    The output of a task is kept as long as the task, whatever becomes of its worker. A call of a function is a task,
+    too:
+    task/CALL is one call, fn/NAME all of them in the order in which they began, each line with its call and its worker.
+    What a worker wrote while it loaded the code, and pip while it installed the packages, belongs to no call: -."""
     if server:
         if which or container:
             raise bad_usage("--server is the log of the server alone: leave the names out")
@@ -87,7 +87,7 @@ async def logs(
             note("there are no instances yet")
         if len(sources) > LOGS_MAX:
             raise CommandError(f"these are {len(sources)} logs; name {LOGS_MAX} at most")
-        # One for all: that the server is away is told once.
+        # Shared, so that one message says that the server is away.
         away = Patience(seconds_max=AWAY_SECONDS_MAX)
         away_cells: set[str] = set()
         width = max((len(source.name) for source in sources), default=0)
@@ -103,7 +103,7 @@ async def logs(
                     shown = _show(pieces, None) if prefix is None else _show_one(pieces, prefix, away_cells)
                     group.create_task(shown)
         except BaseExceptionGroup as several:
-            # One is told; that of a reader who left is not to be told at all.
+            # One error is enough. That of a reader who left prints nothing.
             raise several.exceptions[0] from None
         return FAILED if away_cells else 0
 
@@ -140,7 +140,7 @@ async def _show(pieces: AsyncGenerator[bytes, None], prefix: Part | None) -> Non
 
 
 async def _show_one(pieces: AsyncGenerator[bytes, None], prefix: Part, away: set[str]) -> None:
-    """Show one log of several. Where its cell is out of reach, that is told once, and the others go on."""
+    """Show one log of several. If its cell is out of reach, one message says so, and the others go on."""
     try:
         await _show(pieces, prefix)
     except ApiError as error:
@@ -153,7 +153,7 @@ async def _show_one(pieces: AsyncGenerator[bytes, None], prefix: Part, away: set
 
 
 async def _show_calls(pieces: AsyncGenerator[bytes, None]) -> None:
-    """Each line comes with its call and its worker."""
+    """Print the calls of a function, each line with its call and its worker."""
     lines = Lines()
     async with contextlib.aclosing(pieces):
         async for piece in pieces:

@@ -59,7 +59,7 @@ async def _drawn(client: Client) -> list[list[Part | str]]:
 def drawn(
     locations: Mapping[str, Location], cells: Iterable[Cell], instances: Iterable[Instance]
 ) -> list[list[Part | str]]:
-    """Return the lines of a map."""
+    """Return the lines of the map."""
     by_cell: dict[str, list[Instance]] = {}
     for one in instances:
         by_cell.setdefault(one.spec.cell_name or "local", []).append(one)

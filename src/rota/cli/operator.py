@@ -22,7 +22,7 @@ PORT_MAX = 65535
 
 
 class OperatorCommand(TyperCommand):
-    """Takes `--hub` without a URL as well: then this operator is the hub."""
+    """Accepts `--hub` without a URL as `--as-hub`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for at, word in enumerate(args):
@@ -96,9 +96,8 @@ async def operator(
 ) -> None:
     """Run the controllers here, for a server elsewhere: a Rota, or a cluster that has Rota's kinds.
 
-    Several may run: one leads, and when it goes another takes over within seconds. With --as-hub it is a hub for cells
-    elsewhere; with --cell, the cluster is a cell of a hub, and stays it.
-    """
+    Several may run: one leads, and when it ends another takes over within seconds. With --as-hub it is a hub for cells
+    elsewhere; with --cell, the cluster is a cell of a hub, and stays it."""
     from rota.server.operator import operate
 
     if as_hub and cell:
@@ -134,7 +133,7 @@ async def _part(
     authority: str,
     token_file: Path | None,
 ) -> Part:
-    """Return the part of Rota that the operator is. A cell that has not joined yet joins."""
+    """Return the role of the operator. A cell that has not joined yet joins."""
     from rota.server import operator as parts
     from rota.server.cluster_membership import ClusterMember
     from rota.server.membership import NotJoined

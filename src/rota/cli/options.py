@@ -1,4 +1,4 @@
-"""Options that several commands have, worded once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 
 def complete_kinds(incomplete: str) -> list[str]:
-    """Names of kinds, for the shell."""
+    """Return the kinds that begin with a text, for the shell."""
     from rota.cli.naming import complete
 
     return complete(incomplete)

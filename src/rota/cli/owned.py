@@ -1,4 +1,4 @@
-"""The instances of a pool, or of a workload, wherever they run."""
+"""List the instances of a pool or a workload."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rota.client import Client
 from rota.control.instances.names import WORKLOAD_LABEL
 
 OWNERS = (WorkerPool.api, Workload.api)
-"""Kinds that stand for their instances."""
+"""Kinds whose name stands for their instances."""
 
 
 async def instances_of(client: Client, target: Target) -> list[dict[str, Any]]:
-    """Return the instances of a pool or a workload, by their numbers."""
+    """Return the instances of a pool or a workload, by ordinal."""
     owner: dict[str, Any] = await client.get(target.kind, target.name)
     if target.kind is Workload.api:
         found, _ = await everything(client, Instance.api, namespace=None, labels=f"{WORKLOAD_LABEL}={target.name}")

@@ -47,9 +47,8 @@ async def plan(
 ) -> int:
     """Show what manifests would come to, without a server. Exit code: 0 all is ready, 1 something never is, 2 invalid.
 
-    The controllers are run in memory, to the end: what becomes ready, in which order; what never does, and the cause;
-    what had to be assumed.
-    """
+    The controllers run in memory to the end: the plan shows what becomes ready, in which order; what never does, and
+    the cause; and what had to be assumed."""
     try:
         return await _plan(session, filename, output, explain, against, force)
     except Exception as error:

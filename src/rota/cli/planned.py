@@ -1,4 +1,4 @@
-"""A plan as text: what becomes ready, what never does and why, what was assumed."""
+"""Print a plan as text: what becomes ready, what never does and why, what was assumed."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rota.manifest.plan_types import Assumed, Cause, HeldUp, Plan, Ready
 NAMES_MAX = 4
 """Objects that are named on one line."""
 CHILDREN_MAX = 8
-"""Objects that are shown below the one they were made for."""
+"""Objects that are shown below their owner."""
 DEPTH_MAX = 12
-"""How far down a chain is drawn. The rest is counted."""
+"""Depth to which a chain is drawn. The rest is counted."""
 HELD_UP_MAX = 60
 """Objects that are shown below one cause. The rest is counted."""
 NAME_WIDTH_MAX = 48
 Row = tuple[int, str, Ready | int]
-"""The step, unless it is below another; what is drawn before the name; the object, or how many more there are."""
+"""The step, or 0 below another object; the tree lines before the name; the object, or the number of those left out."""
 DETAIL, WORTH, WRONG, TITLE = "dim", "cyan", "red", "bold"
 
 
 def write_plan(plan: Plan) -> None:
-    """The whole plan, but for the summary."""
+    """Print the plan without its summary."""
     if plan.ready:
         line(("Ready, in this order", TITLE))
         _write_ready(plan.ready)
@@ -60,7 +60,7 @@ def write_summary(plan: Plan) -> None:
 
 
 def place(source: str, number: int) -> str:
-    """Where something is written."""
+    """Return a position as FILE:LINE; empty if there is no file."""
     return printable(f"{source}:{number}") if source else ""
 
 
@@ -172,9 +172,9 @@ def _title(cause: Cause) -> str:
 
 
 def _leads(held_up: Sequence[HeldUp]) -> list[str]:
-    """The lines of the tree before each name."""
+    """Return the tree lines before each name."""
     out: list[str] = []
-    # From the last to the first: whether a line goes on at a depth is decided by what comes below.
+    # From the last to the first, because a line goes on only if an object below has the same depth.
     goes_on: list[bool] = []
     for one in reversed(held_up):
         here = goes_on[: one.depth] + [False] * (one.depth - len(goes_on))

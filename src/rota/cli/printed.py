@@ -1,8 +1,8 @@
-"""Commands in messages, as they must be typed to reach the server that the running command was about.
+"""Rewrite commands in messages so that, typed here, they reach the same server as the running command.
 
-A message says `rota stop`, in backquotes. Whoever ran `rota --home FOLDER start` has to type `rota --home FOLDER stop`,
-so the options that choose the server and the namespace are added where a message is printed, and nowhere else.
-"""
+A message says `rota stop`, in backquotes. After `rota --home FOLDER start` the user has to type
+`rota --home FOLDER stop`, so the options that choose the server and the namespace are added where a message is
+printed, and nowhere else."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pathlib import Path
 from rota.cli.session import Settings
 
 KUBECONFIG_NAME = "kubeconfig"
-"""Of a home."""
+"""The kubeconfig of a home."""
 OF_HOME = frozenset(("start", "stop", "restart", "status", "up", "doctor", "restore"))
-"""Commands about the server of a home: they take no context, and no namespace matters to them."""
+"""Commands about the server of a home. They take no context, and no namespace."""
 OF_NOTHING = frozenset(("init", "schema", "compile", "cron", "version"))
-"""Commands that ask no server."""
+"""Commands that need no server."""
 CHOOSING = frozenset(("--home", "--context", "--kubeconfig"))
 NAMESPACE = frozenset(("-n", "--namespace", "-A", "--all-namespaces"))
 _COMMAND = re.compile(r"`([^`]*\| )?(rota|kubectl) ([^`]+)`(?! at the hub)")
-"""One that is for the hub of a cell is typed elsewhere, and nobody here knows with which options."""
+"""Excludes commands that are typed at the hub of a cell, whose options are unknown here."""
 _GIVEN: ContextVar[Settings | None] = ContextVar("settings of the running command", default=None)
 
 
@@ -40,7 +40,7 @@ def given(settings: Settings) -> Iterator[None]:
 
 
 def as_typed(message: str) -> str:
-    """The message with each command in it as it must be typed here."""
+    """Return a message with each command in it as it must be typed here."""
     settings = _GIVEN.get()
     if settings is None or "`" not in message:
         return message
@@ -69,14 +69,14 @@ def _kubectl(rest: str, added: list[str], settings: Settings) -> str:
     if context or settings.kubeconfig:
         added = _options(context=context, kubeconfig=settings.kubeconfig) + added
         return " ".join(["kubectl", *map(shlex.quote, added), rest])
-    # kubectl knows nothing of homes.
+    # kubectl has no option for a home.
     file = str(settings.home_path / KUBECONFIG_NAME)
     chosen = [] if _is_chosen(file) else [f"KUBECONFIG={shlex.quote(file)}"]
     return " ".join([*chosen, "kubectl", *map(shlex.quote, added), rest])
 
 
 def _is_chosen(file: str) -> bool:
-    """Whether the environment makes kubectl use this kubeconfig and no other."""
+    """Report whether the environment makes kubectl use this kubeconfig and no other."""
     named = os.environ.get("KUBECONFIG", "")
     return bool(named) and Path(named).expanduser().resolve() == Path(file).resolve()
 

@@ -1,4 +1,4 @@
-"""The option that names a project file."""
+"""The option for the project file."""
 
 from __future__ import annotations
 

@@ -22,10 +22,10 @@ async def rebalance(
 ) -> None:
     """Divide the instances of a workload evenly among the cells of each city, one at a time.
 
-    Nothing else moves what is placed: neither a new cell nor another weight. One is started where it goes before one
-    ends where it was, so a quota needs room for one more. What is in cells that are out of reach, cordoned or drained
-    stays there.
-    """
+    Nothing else moves what is placed: neither a new cell nor another weight. Each instance is started in its new cell
+    before it ends in the old one, so a quota needs room for one more. Instances in cells that are out of reach,
+    cordoned
+    or drained stay there."""
     name = name.rpartition("/")[2]
     async with session.client() as client:
         found = await client.get(Workload, name)

@@ -21,7 +21,7 @@ async def release(
         list[str], typer.Argument(metavar="CLAIM…", help="Which claims, by their names.", show_default=False)
     ],
 ) -> None:
-    """Give claimed instances back. One that was given back already is as it was."""
+    """Give claimed instances back. A claim that was given back already stays as it is."""
     async with session.client() as client:
         gateway = Gateway(backend_of(client), client.namespace)
         for name in names:

@@ -46,11 +46,10 @@ async def restart(
     no_cell: NoCell = None,
     image: Image = None,
 ) -> None:
-    """Put a new server in the place of the one that runs, with the same options unless others are given.
+    """Replace the running server by a new one, with the same options unless others are given.
 
-    What it runs goes on meanwhile, and the new server takes it up. Into a container, out of one, or from one to
-    another nothing can be taken along: what runs is ended in good order, and begun anew by the new server.
-    """
+    Instances go on meanwhile, and the new server adopts them. Into a container, out of one, or from one to another
+    nothing can be adopted: instances are ended in good order, and started again by the new server."""
     check_local(session)
     from rota.server.background import NotReady
     from rota.server.background import restart as restart_server

@@ -22,7 +22,7 @@ from rota.registry import ApiError
 Object = dict[str, Any]
 
 TAKEN_MAX = 10
-"""Times that a name is chosen anew because another task has got it meanwhile."""
+"""Attempts to choose a name that another task takes meanwhile."""
 TOGETHER_MAX = 100
 """Tasks that are created in one commit."""
 CONFLICT = 409
@@ -39,10 +39,9 @@ async def retry(
         ),
     ] = False,
 ) -> None:
-    """Run tasks that are over once more, each as a new task: NAME-retry-1, NAME-retry-2 and so on.
+    """Run finished tasks once more, each as a new task: NAME-retry-1, NAME-retry-2 and so on.
 
-    Prints the name of each. A graph of tasks that has failed is run again from where it failed with --failed.
-    """
+    Prints the name of each. A graph of tasks that has failed is run again from where it failed with --failed."""
     names = named_tasks(which or [])
     if not names:
         raise bad_usage("name tasks, such as task/build")
@@ -100,7 +99,7 @@ async def _graph_again(client: Client, names: Sequence[str]) -> list[str]:
 
 
 async def _created(client: Client, tasks: Sequence[Object]) -> bool:
-    """Create tasks, all or none where the server can. Returns False if a name is taken, and nothing was created."""
+    """Create tasks, all or none where the server can. Returns False if a name is taken and nothing was created."""
     if client.atomic and len(tasks) <= TOGETHER_MAX:
         try:
             await client.batch([Operation("create", Task.api, client.namespace, body=task) for task in tasks])

@@ -40,7 +40,7 @@ async def status(
     which: Targets = None,
     within: Annotated[str, typer.Option("--timeout", metavar="SPAN", help="How long at most: 30s, 5m, 1h.")] = "10m",
 ) -> int:
-    """Tell how far a pool or a workload is on its way to its newest template, until it is there."""
+    """Show how far a pool or a workload is on its way to its newest template, until it is there."""
     target = _one(which, (WorkerPool.api, Workload.api), "a pool or a workload, such as wp/boxes or wl/web")
     limit_seconds = seconds(within)
     said = ""
@@ -70,7 +70,7 @@ async def status(
 
 
 def progress(obj: dict[str, Any]) -> tuple[bool, str]:
-    """Return whether a pool or a workload has come to what it asks for, and how far it is."""
+    """Return whether a rollout is done, and its progress in words."""
     seen: dict[str, Any] = obj.get("status") or {}
     if seen.get("observedGeneration", 0) < obj["metadata"].get("generation", 0):
         return False, "its newest form is not observed yet"
@@ -92,7 +92,8 @@ def progress(obj: dict[str, Any]) -> tuple[bool, str]:
 
 
 def _wanted(spec: dict[str, Any], there: int) -> int:
-    """How many there shall be. A pool that scales has as many as it needs now, within its bounds."""
+    """Return the number of replicas that a pool is to have. One that scales has as many as it needs now, within its
+    bounds."""
     bounds = spec.get("scale")
     if bounds is None:
         return int(spec.get("replicas", 1))

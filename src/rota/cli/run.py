@@ -25,7 +25,7 @@ Object = dict[str, Any]
 
 STEM_LENGTH_MAX = 40
 UTF8_BYTES_MAX = 4
-"""Of a character."""
+"""Bytes of one character at most."""
 PRIORITY_MAX = 1000
 _NOT_IN_NAME = re.compile(r"[^a-z0-9]+")
 
@@ -118,7 +118,7 @@ async def run(
 
 
 def stem(text: str) -> str:
-    """What the name of a task begins with: the program, or the first words of a prompt."""
+    """Return the beginning of a task's name: the program, or the first words of a prompt."""
     last = text.rstrip("/").rpartition("/")[2] if " " not in text else text
     return _NOT_IN_NAME.sub("-", last.lower())[:STEM_LENGTH_MAX].strip("-") or "task"
 
@@ -131,7 +131,7 @@ def _standard_input() -> str:
         raise bad_usage("--stdin: what is on standard input is not text (UTF-8)") from None
     from rota.api.templates.expressions import literal
 
-    # What somebody pipes in is data, also where it looks like what a manifest has filled in.
+    # Piped input is data, even if it looks like an expression of a template.
     text = literal(text)
     if len(text) > VALUE_LENGTH_MAX:
         raise bad_usage(f"--stdin: a task reads {VALUE_LENGTH_MAX} characters at most; put more into a file")
@@ -147,9 +147,9 @@ def _check_text(texts: list[str]) -> None:
 
 
 async def _pool(client: Client, wanted: str) -> str:
-    """The pool that is meant."""
+    """Return the name of the pool to use. Raises CommandError if there is not exactly one."""
     if wanted:
-        # A task would wait for ever for a pool whose name is a slip of the pen.
+        # A task would wait for ever for a pool whose name is misspelt.
         await client.get(WorkerPool.api, wanted)
         return wanted
     pools, _ = await everything(client, WorkerPool.api, namespace=None)

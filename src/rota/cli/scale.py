@@ -26,7 +26,7 @@ async def scale(
         str | None, typer.Option("--placement", metavar="NAME", help="Of a workload, only this placement.")
     ] = None,
 ) -> None:
-    """Change how many replicas objects ask for. Of a workload, it is how many each of its cities has at least."""
+    """Change the number of replicas of objects. Of a workload, it is the least that each of its cities has."""
     wanted = targets(which or [])
     if replicas is None:
         raise bad_usage("say how many with --replicas")
@@ -46,7 +46,7 @@ async def scale(
 
 
 async def _scale_workload(client: Client, name: str, replicas: int, placement: str | None) -> list[str]:
-    """Set how many instances each city has at least, and return the placements for which that was done."""
+    """Set the least number of instances in each city. Returns the placements that were changed."""
     placements = (await client.get(Workload, name)).spec.placements
     chosen = [i for i, one in enumerate(placements) if placement is None or one.name == placement]
     if not chosen:

@@ -34,7 +34,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Which schedule.", sho
 
 
 class Form(StrEnum):
-    """How a list is shown."""
+    """The format of a list."""
 
     table = "table"
     wide = "wide"
@@ -51,7 +51,7 @@ async def list_(
     form: Annotated[Form, typer.Option("--output", "-o", help="wide: with the next five runs of each.")] = Form.table,
     all_namespaces: AllNamespaces = False,
 ) -> None:
-    """Show the schedules, when each ran and will run."""
+    """Show the schedules, with their last and next run."""
     async with session.client() as client:
         where = ALL_NAMESPACES if all_namespaces else None
         found, _ = await everything(client, Schedule.api, namespace=where)
@@ -115,7 +115,7 @@ def _ahead(text: str | None, now: float) -> str:
 
 
 def _next_runs(schedule: Object, count: int) -> list[int]:
-    """When it ticks next, as far as that can be told; none while it is paused or not understood."""
+    """Return the next ticks of a schedule; none while it is paused, or if its cron is invalid."""
     spec, status = schedule["spec"], schedule.get("status") or {}
     if not spec.get("enabled", True):
         return []
@@ -183,7 +183,7 @@ async def pause(session: Session, name: Name) -> None:
 
 @command
 async def resume(session: Session, name: Name) -> None:
-    """Let a schedule tick again. What it missed while it was paused is not made up for."""
+    """Let a schedule tick again. Ticks that it missed while it was paused are not made up for."""
     await _set_enabled(session, name, enabled=True)
 
 

@@ -1,4 +1,4 @@
-"""The log of the home's own server, on the screen. It is read as a file: a server that crashed has one too."""
+"""Print the log of the home's own server. It is read as a file, because a server that crashed has one, too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rota.cli.task_output import Lines
 
 
 async def show_server_log(session: Session, tail: int, *, follow: bool) -> None:
-    """Its last lines, and then what is written, if that is wanted."""
+    """Print the last lines, and with `follow` new ones."""
     from rota.server.background_log import FOLLOW_SECONDS, aside_of, end_of, following, log_of
 
     check_local(session)

@@ -1,4 +1,4 @@
-"""The options of a server in the background, for every command that may start one."""
+"""Options of a server in the background, for every command that may start one."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ Image = Annotated[
 
 
 def check_local(session: Session) -> None:
-    """These commands are about the server of a home on this machine."""
+    """Raise CommandError unless the command is about the server of a home on this machine."""
     if session.settings.context or session.settings.kubeconfig:
         raise bad_usage("the server of a home is meant: --context and --kubeconfig mean another one")
     if sys.platform != "linux":
@@ -148,7 +148,8 @@ def check_local(session: Session) -> None:
 
 
 async def container_of(session: Session, image: str | None, project: Path | None = None) -> Container | None:
-    """Return the checked container that the server is to run in; None: natively. `project`: if not in this folder."""
+    """Return the container for the server, after a check, or None to run it natively. `project` replaces this
+    folder."""
     from rota.server.background_image import checked, chosen
     from rota.server.background_state import last_start
     from rota.server.home import Home
@@ -173,7 +174,7 @@ def options_from(
     edge_host: list[str] | None = None,
     no_cell: bool | None = None,
 ) -> Options:
-    """Return the options that are given, else those of the last start, else the defaults."""
+    """Return the given options, else those of the last start, else the defaults."""
     from rota.control.spawners.apis import api_of
     from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT, NoSuchAddress, address_of
     from rota.server.background_state import Options
@@ -211,7 +212,7 @@ def options_from(
 
 
 async def join_hub(session: Session, cell: str, city: str, hub: str, authority: str, token_file: Path | None) -> None:
-    """Make the home a cell of a hub, if that is asked for."""
+    """Make the home a cell of a hub, if that is requested."""
     given = {"--city": city, "--hub": hub, "--hub-ca": authority, "--token-file": token_file}
     if not cell:
         if named := [name for name, value in given.items() if value]:
@@ -240,7 +241,7 @@ def read_token(file: Path | None) -> str:
 
 
 def _reach(was: Options, network: str | None, egress: list[str] | None) -> tuple[Network, tuple[str, ...]]:
-    """Return the network and what it reaches, as they are given, else as they were."""
+    """Return the network and its targets: the given ones, else those of the last start."""
     from rota.api.egress import NETWORKS, TARGETS_MAX, written
 
     if network is not None and network not in NETWORKS:
@@ -261,7 +262,7 @@ def _reach(was: Options, network: str | None, egress: list[str] | None) -> tuple
 
 
 def network_policy(options: Options) -> str:
-    """Say which network what runs has unless it says, and what others than admins may have at most."""
+    """Describe the default network, and the most that others than admins may have."""
     if options.network == "host":
         return "host, for all that does not say otherwise"
     most = "for all that does not say otherwise, and the most for all but admins"
@@ -275,12 +276,12 @@ def way_of(state: State) -> str:
 
 
 def kubectl_chosen(kubeconfig: Path) -> str:
-    """Return the line that makes kubectl of a shell use a kubeconfig."""
+    """Return the shell command that makes kubectl use a kubeconfig."""
     return f"export KUBECONFIG={shlex.quote(str(kubeconfig))}"
 
 
 def reach_of(host: str) -> str:
-    """Say on which addresses a server can be reached over the network; empty: on none."""
+    """Describe the addresses on which a server can be reached over the network; empty if there are none."""
     from rota.server.addresses import ANY, from_elsewhere
 
     there = from_elsewhere(host)
@@ -294,7 +295,7 @@ def reach_of(host: str) -> str:
 
 
 def tell_where(started: Started, home: Path, last: LastStart | None) -> None:
-    """Say where the server is, and if it was elsewhere the last time."""
+    """Print the URLs of a server, and whether they have changed."""
     state = started.state
     if started.ended is not None and (count := len(started.ended.instances)):
         line(f"{count} instance{'s' if count != 1 else ''} could not be taken along: ended, to be begun anew")
@@ -309,7 +310,7 @@ def tell_where(started: Started, home: Path, last: LastStart | None) -> None:
 
 
 def failure(error: NotReady, home: Path) -> CommandError:
-    """A server that did not come up, with the end of its log."""
+    """Return the error for a server that did not start, with the end of its log."""
     from rota.server.background_log import log_of
 
     said = [f"  {printable(text.decode(errors='replace'))}" for text in error.end]

@@ -59,7 +59,7 @@ async def start(
     token_file: HubToken = None,
     image: Image = None,
 ) -> None:
-    """Start a server in the background, one per home. It returns when the server is ready."""
+    """Start a server in the background, one per home. Returns when the server is ready."""
     check_local(session)
     from rota.server.background import NotReady
     from rota.server.background import start as start_server

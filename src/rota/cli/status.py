@@ -27,7 +27,7 @@ RUNNING, NOT_RUNNING = 0, 3
 """Exit codes, as those of systemctl."""
 ANSWER_SECONDS_MAX = 5.0
 COUNTED_MAX = 10_000
-"""So many objects of a kind are looked at, to count them by phase; of more, only the number is told."""
+"""Objects of a kind that are read to count them by phase. Of more, only the number is shown."""
 PAGE_ITEMS = 500
 WIDTH = 12
 GIB = 1 << 30
@@ -35,7 +35,7 @@ FORMS = ("", "json")
 
 
 class Counted(NamedTuple):
-    """Objects of a kind: how many, and how many in each phase, unless there are too many to look at."""
+    """The number of objects of a kind, and of each phase unless there are too many to read."""
 
     total: int
     phases: dict[str, int]
@@ -50,7 +50,8 @@ async def status(
     session: Session,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="The form: json.")] = "",
 ) -> int:
-    """Say whether a server runs in this home, since when, where, and with how much work. Exits with 0 if so, else 3."""
+    """Show whether a server runs in this home, since when, where, and with how much work. Exits with 0 if so, else
+    3."""
     check_local(session)
     if output not in FORMS:
         raise bad_usage(f"-o {output}: there is json")
@@ -131,7 +132,7 @@ def _isolation(state: State) -> str:
 
 
 async def work_of(path: Path) -> dict[str, Counted] | str:
-    """What there is to run, by kind; or why that is not known."""
+    """Return the instances and tasks by kind, or the reason why they are unknown."""
     from rota.api import Instance, Task
     from rota.client import Client, ConnectionFailed
     from rota.registry import ApiError
@@ -147,7 +148,7 @@ async def work_of(path: Path) -> dict[str, Counted] | str:
 
 
 async def disk_of(path: Path) -> dict[str, Any]:
-    """How the disk of the server is; empty: it does not say."""
+    """Return the state of the server's disk; empty if it does not report it."""
     from rota.cli.gateway import call
     from rota.client import Client, ConnectionFailed
     from rota.registry import ApiError

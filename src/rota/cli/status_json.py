@@ -1,4 +1,4 @@
-"""How the server of a home is, for programs: one JSON value, in which names do not change."""
+"""Print the state of a home's server as one JSON value. Its names do not change between versions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 def as_json(
     path: Path, found: Found, isolation: str, work: dict[str, Counted] | str | int, disk: dict[str, Any]
 ) -> str:
-    """`work`: what a running server has, or why that is not known; without a server, how many processes go on.
+    """Encode the state of a home's server.
 
-    `disk`: what a running server says of its disk.
-    """
+    `work`: the objects of a running server, or the reason why they are unknown; without a server, the number of
+    processes
+    that go on. `disk`: the server's report about its disk."""
     said: dict[str, Any] = {"server": found.condition, "home": str(path), "log": str(log_of(path))}
     if found.pid:
         said["pid"] = found.pid

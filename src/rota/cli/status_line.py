@@ -1,4 +1,4 @@
-"""One line at the bottom of a terminal that tells how far something is. It gives way to whatever else is written."""
+"""A line at the bottom of a terminal that shows progress. It gives way to other output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ERASE = "\r\x1b[2K"
 
 
 class StatusLine:
-    """Use it in an `async with`. It is on standard error, and nowhere if that is no terminal."""
+    """Draws on standard error within its `async with`, and only on a terminal."""
 
     def __init__(self, tell: Callable[[], Sequence[Part]]) -> None:
         self._tell = tell
@@ -43,7 +43,7 @@ class StatusLine:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """Write whole lines, on either output, where the line is; it comes again below them."""
+        """Clear the line while whole lines are written to either output."""
         self._erase()
         yield
         if self._drawing is not None:

@@ -31,8 +31,8 @@ async def stop(
 ) -> None:
     """End the server of this home, whichever terminal it runs in, and everything that it runs.
 
-    What a server that crashed has left running is ended too. Unless a longer grace is given, nothing is left after 5 s.
-    """
+    Instances that a crashed server has left are ended, too. Unless a longer grace is given, nothing is left after 5
+    s."""
     from rota.server.home import Home
     from rota.server.stopping import Ended
     from rota.server.stopping import stop as stop_all

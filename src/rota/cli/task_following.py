@@ -1,4 +1,4 @@
-"""A task as somebody sees it who waits for it: its output, a line that tells how far it is, and its end."""
+"""Follow a task on the terminal: its output, a line with its progress, and its end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Object = dict[str, Any]
 
 
 class Follower:
-    """Follows one task until it is over. Ctrl-C cancels the task; once more, and it is left to itself."""
+    """Follows one task until it is over. Ctrl-C cancels the task; a second one leaves it."""
 
     def __init__(self, client: Client, task: Object) -> None:
         self._client = client
@@ -44,10 +44,10 @@ class Follower:
         self._telling: asyncio.Task[None] | None = None
         self._has_left = False
         self._is_asked = False
-        """Whether the server knows that the task is to end."""
+        """True once the server has accepted the cancellation."""
 
     async def run(self) -> int:
-        """Returns the exit code."""
+        """Return the exit code."""
         self._following = asyncio.create_task(self._follow())
         waiting = tell_what_it_waits_for(self._client, self._name, self._is_waiting, self._line.aside)
         self._telling = asyncio.create_task(waiting)

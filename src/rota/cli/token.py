@@ -18,7 +18,7 @@ app = typer.Typer(cls=Group, help="Make, list and revoke the tokens that the ser
 
 
 class Scope(StrEnum):
-    """What a token allows."""
+    """The scope of a token."""
 
     admin = "admin"
     deployer = "deployer"
@@ -80,7 +80,7 @@ async def create(
 
 @command
 async def list_(session: Session) -> None:
-    """Show which tokens there are."""
+    """List the tokens."""
     from rota.cli.gateway import call
 
     async with session.client() as client:
@@ -111,7 +111,7 @@ def _times(token: dict[str, Any]) -> list[str]:
 async def revoke(
     session: Session, identity: Annotated[str, typer.Argument(metavar="ID", help="Which one, as `list` shows it.")]
 ) -> None:
-    """Make a token worthless, at once."""
+    """Revoke a token. It ends at once."""
     from urllib.parse import quote
 
     from rota.cli.gateway import call

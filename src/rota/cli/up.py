@@ -117,7 +117,7 @@ def up(
         host=asked.host,
         port=asked.port,
         edge_port=asked.edge_port,
-        # A port that was chosen is kept by the next server: clients know it.
+        # The next server keeps a chosen port, because clients use it.
         ports_before=(port_of(last.url), port_of(last.edge)) if last is not None else (0, 0),
         allowed_apis=asked.allow_api,
         policy=asked.policy(),
@@ -149,5 +149,5 @@ def _write_to(log_file: str) -> None:
 
 
 def _mark(what: str) -> None:
-    """A log is read long after: when this was, and what."""
+    """Write a dated line to the log."""
     line(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {what}")

@@ -27,17 +27,17 @@ FORMS = "condition=TYPE[=STATUS], delete, create, jsonpath={PATH}[=VALUE]"
 
 
 class Goal(NamedTuple):
-    """What is waited for."""
+    """The state that is waited for."""
 
     text: str
     met: Callable[[Object | None], bool]
-    """Whether an object, or its absence, is what is waited for."""
+    """Report whether an object, or None for a missing one, is in that state."""
     lacking: Callable[[Object | None], str]
-    """How it is instead."""
+    """Describe the state of an object that is not."""
     when_absent: bool = False
-    """Whether an object that is not there is worth waiting on, or the very thing."""
+    """True if a missing object is worth waiting for."""
     hopeless: Callable[[Object | None], str] = lambda _: ""
-    """Why it is not worth waiting any longer; empty: it is."""
+    """Return the reason to give up; empty if there is none."""
 
 
 @command
@@ -60,9 +60,8 @@ async def wait(
     """Wait until objects are as they should be, or gone; without --for, tasks until they are over, functions until
     their newest version answers, or cannot be loaded, which is an error at once.
 
-    Of tasks that are over, the exit code is 0 if all have succeeded, 1 if one has not. A server that is away is waited
-    for; the exit code is 3 if it is not back in time.
-    """
+    Of tasks that are over, the exit code is 0 if all have succeeded, 1 if one has not. While the server is away, the
+    command waits for it; the exit code is 3 if it is not back in time."""
     limit_seconds = seconds(within)
     wanted = targets(which or []) if which or for_ or not selector else [Target(Task.api)]
     goal: Goal | None
@@ -104,7 +103,7 @@ async def _selected(client: Client, kind: Kind, namespace: str | None, labels: s
 
 
 async def _until(client: Client, kind: Kind, keys: list[Key], goal: Goal, deadline: float) -> int:
-    """Wait for all of these objects. Returns the exit code: whether all came to be as they should."""
+    """Wait for all of these objects. Returns the exit code: 0 if all came to the state."""
     latest: dict[Key, Object | None] = dict.fromkeys(keys)
     lost = False
     patience = Patience()
@@ -143,7 +142,7 @@ async def _until(client: Client, kind: Kind, keys: list[Key], goal: Goal, deadli
 
 
 def goal_of(text: str) -> Goal:
-    """What `--for` means."""
+    """Parse `--for`. Raises CommandError."""
     name, _, rest = text.partition("=")
     if text == "delete":
         return Goal("deleted", lambda obj: obj is None, lambda _: "it is still there", when_absent=True)
@@ -168,7 +167,7 @@ def _condition(type_: str, status: str) -> Goal:
         if obj is None or condition is None or condition.get("status", "").lower() != status.lower():
             return False
         observed = condition.get("observedGeneration") or obj["status"].get("observedGeneration")
-        # A condition that speaks of an older generation says nothing of this one.
+        # A condition of an older generation does not count.
         return observed is None or observed >= obj["metadata"].get("generation", 0)
 
     def lacking(obj: Object | None) -> str:

@@ -1,4 +1,4 @@
-"""Wait a server out that is away: a restart of it is nothing that whoever waits for objects should notice."""
+"""Wait for a server that is away, so that commands survive its restart."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from rota.registry import ApiError
 T = TypeVar("T")
 
 AWAY = 3
-"""The exit code when the server did not come back in time. Of the objects nothing is known then."""
+"""The exit code when the server is not back in time and the state of the objects is unknown."""
 AWAY_SECONDS_MAX = 60.0
-"""How long a server may be away from who follows something without end: as long as one takes that is started anew."""
+"""Time that a server may be away from a command that follows something without end: the time of a slow start."""
 FIRST_PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 3.0
 PASSING = frozenset((429, 502, 503, 504))
-"""Answers of a server that is coming, or of what stands before one that is away."""
+"""Status codes of a server that is starting, or of a proxy before a server that is away."""
 
 
 class Patience:
-    """With a server that does not answer, as long as whoever uses this goes on."""
+    """Retries requests while the server does not answer."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Patience:
         seconds_max: float = math.inf,
         who: str = "the server",
     ) -> None:
-        """`aside` is where it may be written that the server is away; after so many seconds it is given up."""
+        """`aside` is entered around messages about the server. `seconds_max` bounds the time that it is away."""
         self._aside = aside
         self._seconds_max = seconds_max
         self._who = who
@@ -48,18 +48,18 @@ class Patience:
 
     @property
     def has_heard(self) -> bool:
-        """Whether the server has answered at all."""
+        """True once the server has answered."""
         return self._has_heard
 
     @property
     def doubt(self) -> str:
-        """Why nothing is known of the objects as they are now; empty: it is known."""
+        """The reason why the state of the objects is unknown; empty if it is known."""
         if self._trouble is not None:
             return str(self._trouble)
         return "" if self._has_heard else "the server did not answer in time"
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
-        """An answer, however often it has to be asked for."""
+        """Ask until there is an answer."""
         while True:
             try:
                 answer = await question()
@@ -70,7 +70,7 @@ class Patience:
                 return answer
 
     async def follow(self, begin: Callable[[], AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
-        """What comes, begun anew whenever the server was away."""
+        """Yield from a stream, which begins again after the server was away."""
         while True:
             try:
                 async with aclosing(begin()) as coming:
@@ -82,7 +82,7 @@ class Patience:
                 await self.bear(error)
 
     def is_there(self) -> None:
-        """The server has answered."""
+        """Record that the server has answered."""
         self._has_heard = True
         if self._trouble is not None:
             self._trouble, self._pause_seconds = None, FIRST_PAUSE_SECONDS
@@ -90,7 +90,8 @@ class Patience:
                 note(f"{self._who} is back")
 
     async def bear(self, error: ConnectionFailed | ApiError) -> None:
-        """Wait until it is worth another try. Raises what will not pass, and CommandError when it took too long."""
+        """Wait before the next attempt. Raises errors that will not pass, and CommandError when the server was away too
+        long."""
         if isinstance(error, CredentialsFailed):
             raise CommandError(str(error), AWAY)
         if isinstance(error, ApiError) and error.code not in PASSING:

@@ -1,4 +1,4 @@
-"""Until tasks are over: a bar on a terminal, a line for each elsewhere."""
+"""Wait until tasks are over: a bar on a terminal, a line for each task elsewhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FULL, EMPTY = "━", "─"
 GONE = "Gone"
 WORDS = {"Succeeded": "succeeded", "Failed": "failed", "Cancelled": "cancelled", GONE: "gone", "Running": "running"}
 STUCK = "DependencyCycle"
-"""The reason of a task that waits for ever, unless somebody sees to it. Any other dependency may be on its way."""
+"""The reason of a task that waits for ever unless a person acts. Other dependencies may be on their way."""
 STYLES = {"Succeeded": "green", "Failed": "red", "Cancelled": "yellow", GONE: "red"}
 
 
@@ -45,12 +45,12 @@ class Crowd:
         self._line = StatusLine(self._tell)
         self._patience = Patience(self._line.aside)
         self._stuck: set[Key] = set()
-        """Those of which it was said that they cannot go on by themselves."""
-        # Who sees the bar needs no line for each that went well.
+        """Tasks that cannot go on by themselves and were reported."""
+        # Beside a bar, a line for each success is too much.
         self._tells_all = not (self._line.is_live and sys.stdout.isatty() and len(keys) > 1)
 
     async def until_over(self, deadline: float) -> int:
-        """Returns the exit code: whether all have succeeded. The deadline is by the clock of the event loop."""
+        """Return the exit code: 0 if all have succeeded. The deadline is by the clock of the event loop."""
         async with self._line:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
@@ -98,7 +98,7 @@ class Crowd:
                 line(*ending(task))
 
     def _see_stuck(self, at: Key, task: Object) -> None:
-        """Whoever waits for one that cannot go on by itself should know."""
+        """Report a task that cannot go on by itself, once."""
         if status_of(task).get("reason") != STUCK:
             self._stuck.discard(at)
         elif at not in self._stuck:
@@ -115,7 +115,7 @@ class Crowd:
 
 
 def bar(counts: Counter[str], total: int) -> list[Part]:
-    """How many of all are over, and how they ended, as a length."""
+    """Draw how many of all tasks are over, by outcome."""
     parts: list[Part] = []
     before = 0
     for phase, style in STYLES.items():

@@ -28,11 +28,11 @@ Object = dict[str, Any]
 
 FORMATS = ("json", "yaml")
 WATCH_SECONDS = 1.0
-"""How often it is asked again."""
+"""Time between two requests with `--watch`."""
 VOLATILE = frozenset(
     ("time", "engine", "runs", "waitingSeconds", "againSeconds", "count", "lastSeen", "advice", "conditions")
 )
-"""What differs from one answer to the next without anything having changed for a person."""
+"""Fields that change from one answer to the next without a change of the object."""
 
 
 @command
@@ -46,8 +46,7 @@ async def why(
 ) -> int:
     """Tell why an object is not ready: what it waits for, down to the cause, and the one thing to do next.
 
-    The exit code is 0 if it is ready, 1 if it is not.
-    """
+    The exit code is 0 if it is ready, 1 if it is not."""
     wanted = targets(which or [])
     if len(wanted) != 1 or not wanted[0].name:
         raise bad_usage("name one object, such as task/build")
@@ -77,7 +76,7 @@ async def why(
 
 
 async def ask(client: Client, target: Target) -> Object:
-    """Return what the server says of an object: an answer of `/v1/why`."""
+    """Return the answer of `/v1/why` about an object."""
     namespace, name = key_in(client, target.kind, target.name)
     path = "/".join(quote(part, safe="") for part in (target.kind.plural, namespace, name) if part)
     if not isinstance(client.backend, HttpBackend):
@@ -92,7 +91,7 @@ async def ask(client: Client, target: Target) -> Object:
 
 
 def _is_unknown_path(error: ApiError) -> bool:
-    """Whether the server has no gateway: it then does not know the path, or lets nobody near it."""
+    """Report whether the server has no gateway. It then does not serve the path, or forbids it."""
     if error.code == 403:
         return "cannot get path" in error.message
     return error.code == 404 and not (error.details or {}).get("name")
@@ -112,7 +111,7 @@ def _is_ready(answer: Object) -> bool:
 
 
 def _lasting(value: Any) -> Any:
-    """An answer without what changes all the time."""
+    """Return an answer without the fields that change all the time."""
     if isinstance(value, dict):
         return {name: _lasting(inner) for name, inner in value.items() if name not in VOLATILE}
     return [_lasting(inner) for inner in value] if isinstance(value, list) else value
@@ -128,7 +127,7 @@ def _write(answer: Object, output: str) -> None:
     step, now = answer["step"], datetime.fromisoformat(answer["time"]).timestamp()
     if _is_ready(answer):
         since = f" since {step['since']} ({age(step['since'], now)})" if step.get("since") else ""
-        # It then has all that it needs, and yet nothing comes of it.
+        # A paused object has all that it needs, and still does not act.
         paused = ", but paused" if step.get("reason") == "Paused" else ""
         line((printable(step["name"]), "bold"), " is ", ("ready", "green"), since, paused)
         if not answer["advice"]:
@@ -165,7 +164,7 @@ def _on_one_line(text: str) -> str:
 
 
 def _write_step(step: Object, now: float, lead: str, below: str) -> None:
-    """A step and what it waits for. `lead` is what stands before it, `below` before what comes under it."""
+    """Print a step and what it waits for. `lead` stands before it, `below` before the steps under it."""
     by = f" ({step['field']})" if step.get("field") else ""
     line((lead, "dim"), (printable(step["name"]), "bold"), (printable(by), "dim"), "  ", *_how(step, now))
     causes, more = step.get("causes", []), step.get("moreCauses", 0)
@@ -184,7 +183,7 @@ def _write_step(step: Object, now: float, lead: str, below: str) -> None:
 
 
 def _how(step: Object, now: float) -> Iterator[Part]:
-    """The state, and since when."""
+    """Yield the state, and its age."""
     yield step["state"], style_of(step["state"]) or "yellow"
     if step.get("seenAbove"):
         yield ", as above", "dim"
@@ -203,7 +202,7 @@ def _said(step: Object) -> str:
 
 
 def _pace(step: Object) -> str:
-    """How it is with the attempts of an object whose controller cannot get on."""
+    """Describe the attempts of a controller that makes no progress."""
     if step.get("verdict") not in ("Error", "Spinning") or step.get("seenAbove"):
         return ""
     again = f", again in {duration(step['againSeconds'])}" if step.get("againSeconds") is not None else ""
