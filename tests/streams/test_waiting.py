@@ -11,7 +11,7 @@ import pytest
 
 from rota.api import Claim, ConfigMap
 from rota.cli.following import follow
-from rota.cli.wait_out import Patience
+from rota.cli.patience import Patience
 from rota.client import Client, keepalive
 from rota.client.failures import TimedOut
 from rota.client.http import HttpBackend

@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from rota.cli.command import command, confirm, is_terminal
-from rota.cli.output import line
-from rota.cli.printed import as_typed
+from rota.cli.output import print_line
 from rota.cli.session import CommandError, Session, bad_usage
+from rota.cli.typed_commands import as_typed
 
 COPY_SECONDS_MAX = 3600.0
 """Time for a server to copy its store before it sends the first byte."""
@@ -40,7 +40,7 @@ async def backup(
         partial.rename(file)
     finally:
         partial.unlink(missing_ok=True)
-    line(as_typed(f"{file} written, {size} bytes; put it back with `rota restore {shlex.quote(str(file))}`"))
+    print_line(as_typed(f"{file} written, {size} bytes; put it back with `rota restore {shlex.quote(str(file))}`"))
 
 
 async def _save(pieces: AsyncIterable[bytes], path: Path) -> int:
@@ -91,4 +91,4 @@ def restore(
     target.chmod(0o600)
     (home / RESTORED).touch(0o600)
     record_offline(Home(home).audit, "restore", "backup", revision)
-    line(as_typed(f"{target} restored; start the server with `rota start`"))
+    print_line(as_typed(f"{target} restored; start the server with `rota start`"))

@@ -13,7 +13,7 @@ import typer
 from rota.api import Cell, ConfigMap, Location, Namespace, ObjectMeta, WorkloadDeployment
 from rota.api.cell import CellSpec, LocationSpec
 from rota.cli.command import command
-from rota.cli.output import Columns, line, note
+from rota.cli.output import Columns, note, print_line
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.cli.usage import Group
 from rota.client import Client
@@ -71,7 +71,7 @@ async def join(
     words = ["--cell", name, "--city", code, "--hub", where, "--hub-ca", authority, "--token-file", "-"]
     note(f'run this at the site, within an hour; --home chooses another home there. It joins as cell "{name}".')
     note("where the site is a cluster, write `rota operator` in place of `rota start`, with --context:")
-    line(f"echo {token} | {shlex.join(['rota', 'start', *words])}")
+    print_line(f"echo {token} | {shlex.join(['rota', 'start', *words])}")
 
 
 async def _invite_on_cluster(client: Client, name: str, url: str) -> tuple[str, str, str]:
@@ -172,7 +172,7 @@ async def drain(session: Session, name: CellName) -> None:
 async def _mark(session: Session, name: str, spec: dict[str, bool], then: str) -> None:
     async with session.client() as client:
         await client.patch(Cell, name, {"spec": spec})
-    line(f"cell.rota.dev/{name} {then}")
+    print_line(f"cell.rota.dev/{name} {then}")
 
 
 @command
@@ -186,8 +186,9 @@ async def remove(
 ) -> None:
     """Remove a cell that has no placements left; with --lost, one that will never report again.
 
-    With --lost, what was placed there is placed in other cells. If the cell is only cut off, it goes on running what
-    it had: make sure that it does not."""
+    With --lost, what was placed there is placed in other cells. If the cell is only cut off, it goes on running what it
+    had: make sure that it does not.
+    """
     async with session.client() as client:
         await client.patch(Cell, name, {"spec": {"cordoned": True}})
         bound = (await client.list(WorkloadDeployment, namespace=cell_namespace(name))).items
@@ -201,7 +202,7 @@ async def remove(
         for one in bound:
             await _let_go(client, one)
         await _delete(client, Namespace, cell_namespace(name))
-    line(f"cell.rota.dev/{name} removed")
+    print_line(f"cell.rota.dev/{name} removed")
 
 
 async def _end_tokens(client: Client, name: str) -> None:
@@ -239,7 +240,8 @@ async def adopt(session: Session, name: CellName) -> None:
     cell's.
 
     Until then, the cell keeps what it knows better (condition `HubIsOlder`). Deployments that the hub does not know at
-    all stay: `status.orphans` of the Cell lists them."""
+    all stay: `status.orphans` of the Cell lists them.
+    """
     async with session.client() as client:
         await client.get(Cell, name)
         now = datetime.now(UTC).isoformat()
@@ -247,7 +249,9 @@ async def adopt(session: Session, name: CellName) -> None:
         for one in bound:
             meta, body = one.metadata, {"metadata": {"annotations": {ADOPTED: now}}}
             await client.patch(WorkloadDeployment, meta.name, body, namespace=meta.namespace)
-    line(f"cell.rota.dev/{name} takes {len(bound)} deployment{'s' if len(bound) != 1 else ''} as the hub knows them")
+    print_line(
+        f"cell.rota.dev/{name} takes {len(bound)} deployment{'s' if len(bound) != 1 else ''} as the hub knows them"
+    )
 
 
 @command
@@ -255,7 +259,7 @@ async def accept_hub(session: Session, name: CellName) -> None:
     """Make this cell belong to the hub that answers now, where another one answered before."""
     async with session.client() as client:
         await client.patch(Cell, name, {"status": {"hubID": None}}, subresource="status")
-    line(f"cell.rota.dev/{name} takes what the hub binds to it, when it answers next")
+    print_line(f"cell.rota.dev/{name} takes what the hub binds to it, when it answers next")
 
 
 @command
@@ -271,7 +275,7 @@ async def drop(
         raise bad_usage(f"{deployment!r} is no NAMESPACE/NAME")
     async with session.client() as client:
         await client.delete(WorkloadDeployment, name, namespace=namespace, propagation="Foreground")
-    line(f"workloaddeployment.rota.dev/{name} and its instances are ended")
+    print_line(f"workloaddeployment.rota.dev/{name} and its instances are ended")
 
 
 async def _find(client: Client, name: str) -> Cell | None:

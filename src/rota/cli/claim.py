@@ -12,19 +12,19 @@ from typing import Annotated, NoReturn
 import typer
 
 from rota.cli import terminal
-from rota.cli.claim_waiting import telling
+from rota.cli.claim_waiting import reporting_wait
 from rota.cli.command import command
-from rota.cli.durations import seconds
 from rota.cli.exec import check_terminal, run_in
 from rota.cli.gateway import NOT_ROTA, SIGNALLED, backend_of
-from rota.cli.output import line, note
+from rota.cli.options import seconds
+from rota.cli.output import note, print_line
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.client.claims import Box, ClaimLost, Holding, NoneFree
 from rota.client.failures import ConnectionCut
 from rota.registry import ApiError
 
 SHELL = ("/bin/sh", "-c", "exec $(command -v bash || echo sh)")
-"""Starts the best shell that is installed."""
+"""Starts bash if it is installed, else sh."""
 PRIORITY_MAX = 1000
 LEASE_SECONDS = 60.0
 """The lease of a claim that only this command uses. It is renewed, so this is how long a killed command holds it."""
@@ -81,7 +81,8 @@ async def claim(
 ) -> int:
     """Claim an idle instance of a pool, run a command in it or open a shell, and give it back.
 
-    The exit code is the command's."""
+    The exit code is the command's.
+    """
     opens_shell = not words and not keep
     if opens_shell and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise bad_usage(f"say what to run: `rota claim {pool} -- COMMAND`; a shell needs a terminal, and this is none")
@@ -92,7 +93,7 @@ async def claim(
     variables, images = _pairs(env or [], "--env"), _pairs(image or [], "--image")
     async with session.client() as client:
         backend_of(client)
-        with terminal.ends_in_good_order() as came, _warnings_told():
+        with terminal.ends_in_good_order() as came, _warnings_printed():
             holding = client.claim(
                 pool,
                 name=name,
@@ -103,7 +104,7 @@ async def claim(
                 priority=priority,
             )
             try:
-                async with telling(client, holding, pool) as waiting:
+                async with reporting_wait(client, holding, pool) as waiting:
                     return await _held(
                         holding,
                         waiting,
@@ -128,7 +129,7 @@ class _Notes(logging.Handler):
 
 
 @contextlib.contextmanager
-def _warnings_told() -> Iterator[None]:
+def _warnings_printed() -> Iterator[None]:
     """Print the warnings of the client of claims."""
     log, notes = logging.getLogger("rota.client.claims"), _Notes(logging.WARNING)
     log.addHandler(notes)
@@ -145,7 +146,7 @@ async def _held(
         waiting.cancel()
         if keep:
             box.keep()
-            _tell(box)
+            _print_claim(box)
         elif stdin and tty:
             note(f"{box.instance} (claim {box.name}), given back at the end")
         if not words:
@@ -157,8 +158,8 @@ async def _held(
             raise
 
 
-def _tell(box: Box) -> None:
-    line(f"claim/{box.name}")
+def _print_claim(box: Box) -> None:
+    print_line(f"claim/{box.name}")
     until = f" until {box.expires_at.astimezone():%Y-%m-%d %H:%M:%S %Z}" if box.expires_at is not None else ""
     where = "" if box.namespace == "default" else f" -n {box.namespace}"
     note(f"{box.instance} is held{until}")

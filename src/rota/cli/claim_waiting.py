@@ -21,9 +21,9 @@ PAUSE_SECONDS = 2.0
 
 
 @asynccontextmanager
-async def telling(client: Client, holding: Holding, pool: str) -> AsyncIterator[asyncio.Task[None]]:
+async def reporting_wait(client: Client, holding: Holding, pool: str) -> AsyncIterator[asyncio.Task[None]]:
     """Print what a claim waits for, again when that changes, until the task is cancelled or the block ends."""
-    task = asyncio.create_task(_tell(client, holding, pool))
+    task = asyncio.create_task(_report(client, holding, pool))
     try:
         yield task
     finally:
@@ -31,9 +31,9 @@ async def telling(client: Client, holding: Holding, pool: str) -> AsyncIterator[
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _tell(client: Client, holding: Holding, pool: str) -> None:
+async def _report(client: Client, holding: Holding, pool: str) -> None:
     await asyncio.sleep(FIRST_SECONDS)
-    told: object = None
+    reported: object = None
     while True:
         try:
             step = await _step(client, holding)
@@ -42,11 +42,11 @@ async def _tell(client: Client, holding: Holding, pool: str) -> None:
             lasting, message = _why(step)
         except (ApiError, ConnectionFailed):
             lasting, message = "unknown", f"waits for an instance of WorkerPool/{pool}"
-            if told is not None:
-                lasting = told  # Not news: the server may be starting again.
-        if lasting != told:
+            if reported is not None:
+                lasting = reported  # Not news: the server may be starting again.
+        if lasting != reported:
             note(f"claim {holding.name} {message}")
-            told = lasting
+            reported = lasting
         await asyncio.sleep(PAUSE_SECONDS)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rota.cli import INTERRUPTED, printed
+from rota.cli import INTERRUPTED, typed_commands
 from rota.cli.session import BAD_USAGE, FAILED, NOT_UNDERSTOOD, CommandError, Session, Settings, understood
 
 GLOBAL_OPTIONS: dict[str, Any] = {
@@ -46,7 +46,7 @@ def command(function: Callable[..., Any]) -> Callable[..., None]:
         outer: Session = given.pop("ctx").obj
         settings = Settings(**{name: given.pop(name) for name in GLOBAL_OPTIONS})
         session = Session(outer.settings.overridden(settings), outer.connect_with)
-        with printed.given(session.settings):
+        with typed_commands.given(session.settings):
             code = run(lambda: function(session, **given), session)
         if code:
             raise typer.Exit(code)
@@ -84,7 +84,8 @@ def complain(message: str) -> None:
 def explained(error: Exception, *, only_looks: bool = False) -> tuple[int, str]:
     """Return the exit code and the message of an error. An unforeseen one is raised again, because it is a bug.
 
-    `only_looks`: the command never changes anything, so the message need not say that it did not."""
+    `only_looks`: the command never changes anything, so the message need not say that it did not.
+    """
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, BrokenPipeError):
@@ -158,7 +159,8 @@ def _answer(question: str) -> bool:
 def confirm(question: str) -> None:
     """Ask a person on the terminal. Raises CommandError unless the answer is yes; Ctrl-C means no.
 
-    SIGINT gets Python's own handler meanwhile, because a running event loop would only remember it for later."""
+    SIGINT gets Python's own handler meanwhile, because a running event loop would only remember it for later.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         agreed = _answer(question)

@@ -17,7 +17,7 @@ import typer
 
 from rota.cli.command import command
 from rota.cli.gateway import backend_of, in_good_order
-from rota.cli.output import Part, line, printable
+from rota.cli.output import Part, print_line, printable
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.cli.status_line import StatusLine
 from rota.client import Client
@@ -87,7 +87,7 @@ async def cp(
 
         code = await in_good_order(copy)
     for name, leads_to in progress.skipped:
-        line(f"left out, for it leads out of the folder: {printable(f'{name} -> {leads_to}')}", stream=sys.stderr)
+        print_line(f"left out, for it leads out of the folder: {printable(f'{name} -> {leads_to}')}", stream=sys.stderr)
     return code
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rota.cli.command import command
-from rota.cli.output import line
+from rota.cli.output import print_line
 from rota.cli.session import Session, bad_usage
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def cron(
 ) -> None:
     """Show when a cron would run next, without a server."""
     for tick in upcoming(understood(text, zone), time.time(), count):
-        line(*parts(tick, zone))
+        print_line(*parts(tick, zone))
 
 
 def understood(text: str, zone: str) -> Cron:

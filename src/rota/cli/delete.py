@@ -10,13 +10,13 @@ from typing import Annotated, NamedTuple
 import typer
 
 from rota.api import Kind
-from rota.cli.applying import manifests
 from rota.cli.command import command, complain
-from rota.cli.existing import explain_missing
 from rota.cli.following import Key, everything, follow_named, key_in
+from rota.cli.missing_names import explain_missing
 from rota.cli.naming import reference, targets
 from rota.cli.options import AllNamespaces, Files, Selector, Targets
-from rota.cli.output import line, note
+from rota.cli.output import note, print_line
+from rota.cli.previews import manifests
 from rota.cli.session import FAILED, Session, bad_usage
 from rota.client import ALL_NAMESPACES, Client
 from rota.registry import ApiError
@@ -86,7 +86,7 @@ async def delete(
             if uid and wait:
                 waiting.setdefault(kind, {})[key_in(client, kind, name, namespace)] = uid
             elif uid:
-                line(f"{reference(kind, name)} is being deleted")
+                print_line(f"{reference(kind, name)} is being deleted")
         async with asyncio.TaskGroup() as group:
             for kind, uids in waiting.items():
                 group.create_task(_gone(client, kind, uids))
@@ -122,7 +122,7 @@ async def _ask(client: Client, each: Doomed, propagation: Propagation, *, lenien
         complain(error.message)
         return None
     if left is None:
-        line(f"{reference(each.kind, each.name)} deleted")
+        print_line(f"{reference(each.kind, each.name)} deleted")
         return ""
     uid: str = left["metadata"]["uid"]
     return uid
@@ -136,6 +136,6 @@ async def _gone(client: Client, kind: Kind, uids: dict[Key, str]) -> None:
             # A new object of the same name has another uid.
             if at in left and (obj is None or obj["metadata"]["uid"] != left[at]):
                 del left[at]
-                line(f"{reference(kind, at[1])} deleted")
+                print_line(f"{reference(kind, at[1])} deleted")
             if not left:
                 return

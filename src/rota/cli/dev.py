@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rota.cli.command import command, complain, explained
-from rota.cli.output import line, note
-from rota.cli.project_file import ProjectFile
-from rota.cli.serving_options import EdgePort, Image, Port, container_of, failure, options_from, tell_where
+from rota.cli.options import ProjectFile
+from rota.cli.output import note, print_line
+from rota.cli.server_options import EdgePort, Image, Port, container_of, failure, options_from, print_where
 from rota.cli.session import CommandError, Session
 
 if TYPE_CHECKING:
+    from rota.cli.dev_folder import Folder
     from rota.cli.dev_logs import Tail
-    from rota.cli.dev_watching import Folder
     from rota.client import Client
     from rota.manifest.deploy import Deployment
     from rota.manifest.project import Project
@@ -43,8 +43,8 @@ async def dev(
     A local server is started in the background if none runs; ports and image are for that one. Ctrl-C ends this, and
     leaves the server and all that it runs.
     """
+    from rota.cli.dev_folder import Folder
     from rota.cli.dev_logs import Tail
-    from rota.cli.dev_watching import Folder
     from rota.manifest.project_format import FILE_NAME
 
     given = await asyncio.to_thread(Path(filename).resolve)
@@ -64,7 +64,7 @@ async def dev(
             # One error is enough. That of a reader who left prints nothing.
             raise several.exceptions[0] from None
         finally:
-            _tell_goes_on(home)
+            _note_server_goes_on(home)
 
 
 async def _have_server(
@@ -91,11 +91,11 @@ async def _have_server(
         raise failure(error, home.path) from None
     if started.is_new:
         note("no server ran here; one was started in the background")
-        tell_where(started, home.path, last)
+        print_where(started, home.path, last)
     return home
 
 
-def _tell_goes_on(home: Home | None) -> None:
+def _note_server_goes_on(home: Home | None) -> None:
     from rota.server.background_state import find
 
     if home is not None and find(home).condition == "running":
@@ -115,11 +115,11 @@ class States:
         """Watch the functions of a deploy instead of those before; None stops watching."""
         if self._task is not None:
             self._task.cancel()
-        self._task = self._group.create_task(self._tell(deployment)) if deployment is not None else None
+        self._task = self._group.create_task(self._report(deployment)) if deployment is not None else None
 
-    async def _tell(self, deployment: Deployment) -> None:
-        from rota.cli.deployed import write_state
-        from rota.cli.deployed_states import until_loaded
+    async def _report(self, deployment: Deployment) -> None:
+        from rota.cli.deploy_report import write_state
+        from rota.cli.deployed_functions import until_loaded
         from rota.client import ConnectionFailed
         from rota.registry import ApiError
 
@@ -137,7 +137,7 @@ async def _deploy_on_save(client: Client, file: str, folder: Folder, tail: Tail,
             note(f"watching {folder.top}")
         if await folder.saved(AGAIN_SECONDS if away else None):
             away = ""
-            line((f"{datetime.now():%H:%M:%S} saved, deploying", "dim"))
+            print_line((f"{datetime.now():%H:%M:%S} saved, deploying", "dim"))
 
 
 async def _deploy(client: Client, file: str, tail: Tail, states: States, known: str) -> str:
@@ -162,8 +162,8 @@ def _loaded(file: str) -> Project:
 
 
 async def _deployed(client: Client, project: Project, tail: Tail, states: States) -> None:
-    from rota.cli.deployed import Deployed
-    from rota.cli.deployed_urls import urls_of
+    from rota.cli.deploy_report import DeployReport
+    from rota.cli.deployed_functions import urls_of
     from rota.manifest.code_stores import blobs_of
     from rota.manifest.deploy import Deployer, DeployRefused
     from rota.manifest.deploy_lookup import IncompleteList
@@ -171,18 +171,18 @@ async def _deployed(client: Client, project: Project, tail: Tail, states: States
     blobs = await blobs_of(client.backend)
     deployer = Deployer(client, blobs)
     try:
-        foreseen = await deployer.plan(project)
+        planned = await deployer.plan(project)
     except (DeployRefused, IncompleteList) as refused:
         raise CommandError(f"{refused}\nnothing was changed") from None
     tail.of(project)
     states.of(None)
-    told = Deployed(foreseen, client.namespace, dry_run=False)
-    told.write_code()
+    report = DeployReport(planned, client.namespace, dry_run=False)
+    report.write_code()
     try:
-        await deployer.apply(foreseen, told.write)
+        await deployer.apply(planned, report.write)
     except DeployRefused as refused:
         raise CommandError(f"{refused}\nit was changed meanwhile; save again") from None
-    told.write_summary()
-    told.write_end(await urls_of(client, foreseen) if blobs is not None else {})
+    report.write_summary()
+    report.write_end(await urls_of(client, planned) if blobs is not None else {})
     if blobs is not None:
-        states.of(foreseen)
+        states.of(planned)

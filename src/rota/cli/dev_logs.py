@@ -11,10 +11,10 @@ from urllib.parse import quote
 from rota.api import Function, Instance, Kind, Task, WorkerPool
 from rota.cli.following import follow
 from rota.cli.log_following import log_pieces
-from rota.cli.output import line, note
+from rota.cli.output import note, print_line
+from rota.cli.patience import Patience
 from rota.cli.task_output import Lines, output_of
 from rota.cli.tasks import is_over
-from rota.cli.wait_out import Patience
 from rota.client import Client, ConnectionFailed
 from rota.manifest.project import Project
 from rota.registry import ApiError
@@ -134,9 +134,9 @@ class Tail:
             async with contextlib.aclosing(pieces):
                 async for piece in pieces:
                     for text in lines.split(piece):
-                        line(prefix, text)
+                        print_line(prefix, text)
         for text in lines.end():
-            line(prefix, text)
+            print_line(prefix, text)
 
     def _colour_of(self, name: str) -> str:
         if len(self._colours) > KNOWN_MAX:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rota.cli.command import command
-from rota.cli.output import line, style_of
+from rota.cli.output import print_line, style_of
 from rota.cli.session import Session
 
 SQLITE_NEEDED = (3, 35, 0)
@@ -41,13 +41,13 @@ async def doctor(session: Session) -> None:
     findings = [*_software(), *_processes(), await _containers(), *_home(home), _clock()]
     width = max(len(finding.what) for finding in findings)
     for state, what, found, purpose in findings:
-        line((f"{state:<8}", style_of(state)), (f"{what:<{width}}  ", "bold"), found)
-        line(" " * (10 + width), (purpose, "dim"))
+        print_line((f"{state:<8}", style_of(state)), (f"{what:<{width}}  ", "bold"), found)
+        print_line(" " * (10 + width), (purpose, "dim"))
     missing, absent = ([each.what for each in findings if each.state == state] for state in ("missing", "absent"))
-    line("")
-    line(f"To put right: {', '.join(missing)}." if missing else "Everything that Rota needs is here.")
+    print_line("")
+    print_line(f"To put right: {', '.join(missing)}." if missing else "Everything that Rota needs is here.")
     if absent:
-        line(f"It does without {', '.join(absent)}, and offers that much less.")
+        print_line(f"It does without {', '.join(absent)}, and offers that much less.")
 
 
 def _software() -> Iterator[Finding]:

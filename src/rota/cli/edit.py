@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rota.api import Kind
-from rota.cli.applying import BOOKKEEPING
 from rota.cli.command import command
 from rota.cli.naming import reference, targets
 from rota.cli.options import Targets
-from rota.cli.output import line, note
+from rota.cli.output import note, print_line
+from rota.cli.previews import BOOKKEEPING
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.client import Client
 from rota.manifest import ManifestError, dumps, loads
@@ -66,7 +66,7 @@ async def _edit(client: Client, kind: Kind, name: str) -> None:
                     complaint += _commented("it was changed meanwhile; saving again writes your version over that")
                     before = ""
             else:
-                line(f"{reference(kind, name)} edited")
+                print_line(f"{reference(kind, name)} edited")
                 return
 
 

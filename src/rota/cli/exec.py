@@ -15,8 +15,8 @@ from rota.api import Instance
 from rota.cli import terminal
 from rota.cli.command import command
 from rota.cli.gateway import backend_of, in_good_order
+from rota.cli.instances import OWNERS, instances_of
 from rota.cli.naming import Target, reference, targets
-from rota.cli.owned import OWNERS, instances_of
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.client import Client, HttpBackend, channels
 from rota.client.websocket import WebSocket

@@ -15,8 +15,8 @@ from rota.api import Cell, Location, Namespace, ObjectMeta
 from rota.api.cell import CellSpec, LocationSpec
 from rota.cli.cell import make, state_of
 from rota.cli.command import command
-from rota.cli.output import Columns, line, note
-from rota.cli.serving_options import check_local, failure
+from rota.cli.output import Columns, note, print_line
+from rota.cli.server_options import check_local, failure
 from rota.cli.session import CommandError, Session, Settings, bad_usage, connect_to_server
 from rota.cli.usage import Group
 from rota.control.cells.names import cell_namespace
@@ -83,7 +83,7 @@ async def up(
     if not wanted:
         raise bad_usage("which cells? Say --cities dfw,lhr,sin:2")
     url = await _start(hub, _options(hub))
-    line("the hub is at ", (url, "bold"))
+    print_line("the hub is at ", (url, "bold"))
     async with _client(hub) as client:
         for one in wanted:
             if not _is_member(hub, one):
@@ -93,7 +93,7 @@ async def up(
     async def begin(one: Wanted) -> None:
         async with room:
             await _start(_home(hub, one.name), _options(_home(hub, one.name), any_port=True))
-            line(f"cell {one.name} runs in {one.city}")
+            print_line(f"cell {one.name} runs in {one.city}")
 
     await asyncio.gather(*map(begin, wanted))
     note(f"`rota --home {hub} fleet status` shows them, and `rota --home {hub} map` what runs where")
@@ -122,7 +122,7 @@ async def status(session: Session) -> None:
 async def cut(session: Session, name: CellName) -> None:
     """Cut a cell off from its hub: neither hears of the other, what is open between them ends, and both go on."""
     await _act(session, name, "cut")
-    line(f"cell {name} is cut off: `rota fleet heal {name}` ends that")
+    print_line(f"cell {name} is cut off: `rota fleet heal {name}` ends that")
 
 
 @command
@@ -133,10 +133,10 @@ async def heal(session: Session, name: CellName) -> None:
     home = _checked(hub, name)
     if _pid(home) is None:
         await _start(home, _options(home, any_port=True))
-        line(f"cell {name} runs again")
+        print_line(f"cell {name} runs again")
         return
     await _act(session, name, "heal")
-    line(f"cell {name} is no longer cut off")
+    print_line(f"cell {name} is no longer cut off")
 
 
 @command
@@ -156,7 +156,7 @@ async def kill(
     if keeper:
         _kill_keeper(home)
     os.kill(pid, signal.SIGKILL)
-    line(f"killed cell {name} (process {pid}): `rota fleet heal {name}` starts it again")
+    print_line(f"killed cell {name} (process {pid}): `rota fleet heal {name}` starts it again")
 
 
 @command
@@ -169,9 +169,9 @@ async def down(session: Session) -> None:
     hub = session.settings.home_path
     for one in _known(hub):
         await stop(Home(_home(hub, one.name)))
-        line(f"cell {one.name} is down")
+        print_line(f"cell {one.name} is down")
     await stop(Home(hub))
-    line("the hub is down")
+    print_line("the hub is down")
 
 
 # Where things are.
@@ -228,7 +228,7 @@ def _client(home: Path) -> Any:
 
 
 def _options(home: Path, *, any_port: bool = False) -> Options:
-    from rota.cli.serving_options import options_from
+    from rota.cli.server_options import options_from
     from rota.server.background_state import last_start
     from rota.server.home import Home
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rota.api import Kind
 from rota.cli.naming import key
-from rota.cli.wait_out import Patience
+from rota.cli.patience import Patience
 from rota.client import ALL_NAMESPACES, Client, ConnectionFailed
 from rota.registry import ApiError
 
@@ -48,8 +48,8 @@ async def follow(
 ) -> AsyncGenerator[Batch, None]:
     """Yield batches of new or changed objects and of deleted ones, beginning with what exists. Does not end.
 
-    When the server has lost the history in between, the differences are yielded; with patience, also after it was
-    away."""
+    When the server has lost the history in between, the differences are yielded; with patience, also after it was away.
+    """
     where: dict[str, Any] = {"namespace": namespace, "labels": labels, "fields": fields}
     last: dict[Key, Object] = {}
     while True:
@@ -101,7 +101,8 @@ async def follow_named(
 ) -> AsyncGenerator[tuple[Key, Object | None], None]:
     """Yield each of these objects, and again after each change; None for one that does not exist.
 
-    It takes one watch, however many they are."""
+    It takes one watch, however many they are.
+    """
     namespaces = {namespace for namespace, _ in keys}
     namespace = namespaces.pop() if len(namespaces) == 1 else ALL_NAMESPACES
     fields = f"metadata.name={next(iter(keys))[1]}" if len(keys) == 1 else ""

@@ -11,7 +11,7 @@ from rota.api import Kind
 from rota.api.jsonpath import JSONPathError, Path, Template, shown
 from rota.api.table import rows
 from rota.cli.naming import reference
-from rota.cli.output import Columns, line
+from rota.cli.output import Columns, print_line
 from rota.cli.session import bad_usage
 
 Object = dict[str, Any]
@@ -19,7 +19,7 @@ FORMATS = "wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=HEADING:PAT
 NAMES = ("", "wide", "json", "yaml", "name", "jsonpath", "custom-columns")
 
 
-class Group(NamedTuple):
+class KindGroup(NamedTuple):
     """Objects of one kind."""
 
     kind: Kind
@@ -67,19 +67,19 @@ def listed(objects: list[Object]) -> Object:
 def write_document(value: Any, format_: Format) -> None:
     """Print one object, or a List."""
     if format_.name == "json":
-        line(json.dumps(value, indent=4, ensure_ascii=False))
+        print_line(json.dumps(value, indent=4, ensure_ascii=False))
     elif format_.name == "yaml":
         from rota.manifest import dumps
 
-        line(dumps(value).rstrip("\n"))
+        print_line(dumps(value).rstrip("\n"))
     else:
-        line(_template(format_.argument).render(value))
+        print_line(_template(format_.argument).render(value))
 
 
-def write_names(groups: Sequence[Group]) -> None:
+def write_names(groups: Sequence[KindGroup]) -> None:
     for kind, objects in groups:
         for obj in objects:
-            line(reference(kind, obj["metadata"]["name"]))
+            print_line(reference(kind, obj["metadata"]["name"]))
 
 
 def _template(text: str) -> Template:

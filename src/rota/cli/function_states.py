@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from rota.cli.wait_out import Patience
+    from rota.cli.patience import Patience
     from rota.client import Client
 
 Object = dict[str, Any]
@@ -26,7 +26,8 @@ class State(NamedTuple):
     """The state of a function's newest version.
 
     NotLoaded: it cannot be loaded. HeldUp: it waits for something that does not exist. Coming: it is on its way.
-    Unobserved: no controller has reported on this generation. Gone: the function does not exist."""
+    Unobserved: no controller has reported on this generation. Gone: the function does not exist.
+    """
 
     verdict: Verdict
     reason: str = ""
@@ -65,12 +66,15 @@ def state_of(function: Object | None) -> State:
 
 
 async def states(
-    client: Client, names: Iterable[str], seconds: float, told: Callable[[str, State], None] = lambda name, state: None
+    client: Client,
+    names: Iterable[str],
+    seconds: float,
+    on_decided: Callable[[str, State], None] = lambda name, state: None,
 ) -> dict[str, State]:
-    """Wait until the state of each function is decided, at most for so many seconds. Calls `told` for each as it is."""
-    from rota.cli.wait_out import Patience
+    """Wait until the state of each function is decided, at most for so many seconds. Calls `on_decided` for each."""
+    from rota.cli.patience import Patience
 
-    waiting = Waiting(client, names, told)
+    waiting = Waiting(client, names, on_decided)
     reading = asyncio.create_task(waiting.read(Patience()), name="states of functions")
     deciding = asyncio.create_task(waiting.is_decided.wait())
     try:
@@ -88,13 +92,13 @@ async def states(
 class Waiting:
     """Functions whose state is not decided yet."""
 
-    def __init__(self, client: Client, names: Iterable[str], told: Callable[[str, State], None]) -> None:
+    def __init__(self, client: Client, names: Iterable[str], on_decided: Callable[[str, State], None]) -> None:
         from rota.api import Function
         from rota.cli.following import key_in
 
         self._client = client
         self._keys = {key_in(client, Function.api, name): name for name in names}
-        self._told = told
+        self._on_decided = on_decided
         self.latest: dict[str, State] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._undecided: set[str] = set(self._keys.values())
@@ -107,15 +111,15 @@ class Waiting:
         from rota.cli.following import follow_named
 
         for name in self._keys.values():
-            self._see(name, UNOBSERVED)
+            self._take(name, UNOBSERVED)
         following = patience.follow(lambda: follow_named(self._client, Function.api, self._keys))
         async with contextlib.aclosing(following) as changes:
             async for key, obj in changes:
                 name = self._keys[key]
                 if name in self._undecided:
-                    self._see(name, state_of(obj))
+                    self._take(name, state_of(obj))
 
-    def _see(self, name: str, state: State) -> None:
+    def _take(self, name: str, state: State) -> None:
         before, self.latest[name] = self.latest.get(name), state
         if state.verdict in ("Ready", "NotLoaded", "Gone"):
             self._decide(name)
@@ -128,7 +132,7 @@ class Waiting:
     def _decide(self, name: str) -> None:
         self._forget_timer(name)
         self._undecided.discard(name)
-        self._told(name, self.latest[name])
+        self._on_decided(name, self.latest[name])
         if not self._undecided:
             self.is_decided.set()
 

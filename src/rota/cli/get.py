@@ -9,12 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from rota.cli.command import command, complain
-from rota.cli.existing import explain_missing, tell_nothing_found
 from rota.cli.following import everything, follow
 from rota.cli.formats import (
     FORMATS,
     Format,
-    Group,
+    KindGroup,
     TableOf,
     format_named,
     listed,
@@ -22,11 +21,12 @@ from rota.cli.formats import (
     write_document,
     write_names,
 )
+from rota.cli.missing_names import explain_missing, note_nothing_found
 from rota.cli.naming import Target, targets
 from rota.cli.options import AllNamespaces, FieldSelector, Selector, Targets, Watch
-from rota.cli.output import line
+from rota.cli.output import print_line
+from rota.cli.patience import AWAY_SECONDS_MAX, Patience
 from rota.cli.session import FAILED, Session, bad_usage
-from rota.cli.wait_out import AWAY_SECONDS_MAX, Patience
 from rota.client import ALL_NAMESPACES, Client
 from rota.registry import ApiError
 
@@ -58,10 +58,10 @@ async def get(
             return 0
         groups, failed = await (_by_name(client, wanted) if named else _by_kind(client, wanted, query))
         if not show_managed_fields:
-            groups = [Group(kind, [without_managed_fields(obj) for obj in objects]) for kind, objects in groups]
+            groups = [KindGroup(kind, [without_managed_fields(obj) for obj in objects]) for kind, objects in groups]
         _write(groups, form, named=named, with_namespace=all_namespaces)
         if not named and not any(group.objects for group in groups):
-            await tell_nothing_found(client, everywhere=all_namespaces)
+            await note_nothing_found(client, everywhere=all_namespaces)
     return failed
 
 
@@ -78,9 +78,9 @@ class Query:
         return {"namespace": self.namespace, "labels": self.labels, "fields": fields}
 
 
-async def _by_name(client: Client, wanted: list[Target]) -> tuple[list[Group], int]:
+async def _by_name(client: Client, wanted: list[Target]) -> tuple[list[KindGroup], int]:
     """Return the named objects and the exit code. Prints an error for each that does not exist."""
-    groups: dict[str, Group] = {}
+    groups: dict[str, KindGroup] = {}
     failed = 0
     for kind, name in wanted:
         try:
@@ -92,15 +92,17 @@ async def _by_name(client: Client, wanted: list[Target]) -> tuple[list[Group], i
             complain(error.message)
             failed = FAILED
         else:
-            groups.setdefault(kind.name, Group(kind, [])).objects.append(obj)
+            groups.setdefault(kind.name, KindGroup(kind, [])).objects.append(obj)
     return [*groups.values()], failed
 
 
-async def _by_kind(client: Client, wanted: list[Target], query: Query) -> tuple[list[Group], int]:
-    return [Group(target.kind, (await everything(client, target.kind, **query.of(target)))[0]) for target in wanted], 0
+async def _by_kind(client: Client, wanted: list[Target], query: Query) -> tuple[list[KindGroup], int]:
+    return [
+        KindGroup(target.kind, (await everything(client, target.kind, **query.of(target)))[0]) for target in wanted
+    ], 0
 
 
-def _write(groups: list[Group], form: Format, *, named: bool, with_namespace: bool) -> None:
+def _write(groups: list[KindGroup], form: Format, *, named: bool, with_namespace: bool) -> None:
     objects = [obj for group in groups for obj in group.objects]
     if form.name == "name":
         write_names(groups)
@@ -111,7 +113,7 @@ def _write(groups: list[Group], form: Format, *, named: bool, with_namespace: bo
         filled = [group for group in groups if group.objects]
         for i, (kind, members) in enumerate(filled):
             if i:
-                line("")
+                print_line("")
             TableOf(kind, form, with_namespace=with_namespace, with_kind=len(groups) > 1).write(members)
 
 
@@ -141,9 +143,9 @@ async def _follow(client: Client, target: Target, query: Query, form: Format, ta
                 if objects:
                     table.write(objects)
             elif form.name == "name":
-                write_names([Group(target.kind, objects)])
+                write_names([KindGroup(target.kind, objects)])
             else:
                 for obj in objects:
                     if form.name == "yaml":
-                        line("---")
+                        print_line("---")
                     write_document(without_managed_fields(obj), form)

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from rota.cli.command import command
-from rota.cli.output import line, note
+from rota.cli.output import note, print_line
 from rota.cli.session import CommandError, Session
 
 TEMPLATES = "templates"
@@ -34,7 +34,7 @@ def init(
         path = top / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        line(f"wrote {path}")
+        print_line(f"wrote {path}")
     where = "" if folder == "." else f" -f {shlex.quote(folder)}"
     note(f"next: `rota start`, then `rota deploy{where}`; `rota dev{where}` does both, and again whenever you save")
 

@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from rota.cli.gateway import NOT_ROTA, backend_of
+from rota.cli.patience import AWAY_SECONDS_MAX, PASSING, Patience
 from rota.cli.session import CommandError
-from rota.cli.wait_out import AWAY_SECONDS_MAX, PASSING, Patience
 from rota.client import Client, ConnectionFailed, frames
 from rota.client.connection import header
 from rota.client.failures import BadAnswer

@@ -13,15 +13,15 @@ import typer
 
 from rota.api import Function, Instance, Task
 from rota.cli.command import command
+from rota.cli.instances import OWNERS, instances_of
 from rota.cli.log_following import is_of_cell, log_pieces
 from rota.cli.naming import Target, targets
 from rota.cli.options import Targets
-from rota.cli.output import Part, line, note
-from rota.cli.owned import OWNERS, instances_of
-from rota.cli.server_log import show_server_log
+from rota.cli.output import Part, note, print_line, printable
+from rota.cli.patience import AWAY_SECONDS_MAX, Patience
+from rota.cli.server_options import check_local
 from rota.cli.session import FAILED, CommandError, Session, bad_usage
 from rota.cli.task_output import Lines
-from rota.cli.wait_out import AWAY_SECONDS_MAX, Patience
 from rota.client import Client
 from rota.registry import ApiError
 
@@ -59,13 +59,13 @@ async def logs(
     ] = False,
 ) -> int:
     """Show the output of tasks, instances and calls of functions: of some, of all instances of a pool or a workload, or
-    of
-    all calls of a function.
+    of all calls of a function.
 
     The output of a task is kept as long as the task, whatever becomes of its worker. A call of a function is a task,
-    too:
-    task/CALL is one call, fn/NAME all of them in the order in which they began, each line with its call and its worker.
-    What a worker wrote while it loaded the code, and pip while it installed the packages, belongs to no call: -."""
+    too: task/CALL is one call, fn/NAME all of them in the order in which they began, each line with its call and its
+    worker. What a worker wrote while it loaded the code, and pip while it installed the packages, belongs to no call:
+    -.
+    """
     if server:
         if which or container:
             raise bad_usage("--server is the log of the server alone: leave the names out")
@@ -134,9 +134,9 @@ async def _show(pieces: AsyncGenerator[bytes, None], prefix: Part | None) -> Non
     async with contextlib.aclosing(pieces):
         async for piece in pieces:
             for text in lines.split(piece):
-                line(*before, text)
+                print_line(*before, text)
     for text in lines.end():
-        line(*before, text)
+        print_line(*before, text)
 
 
 async def _show_one(pieces: AsyncGenerator[bytes, None], prefix: Part, away: set[str]) -> None:
@@ -159,4 +159,32 @@ async def _show_calls(pieces: AsyncGenerator[bytes, None]) -> None:
         async for piece in pieces:
             for text in lines.split(piece):
                 call, worker, said = (*text.split(" ", 2), "", "")[:3]
-                line((f"{call} {worker}  ", COLOURS[crc32(call.encode()) % len(COLOURS)]), said)
+                print_line((f"{call} {worker}  ", COLOURS[crc32(call.encode()) % len(COLOURS)]), said)
+
+
+async def show_server_log(session: Session, tail: int, *, follow: bool) -> None:
+    """Print the last lines, and with `follow` new ones."""
+    from rota.server.background_log import FOLLOW_SECONDS, aside_of, end_of, following, log_of
+
+    check_local(session)
+    log = log_of(session.settings.home_path)
+    # Begun before the end is read: what is written in between is then shown twice rather than never.
+    pieces = following(log) if follow else None
+    first = next(pieces) if pieces is not None else b""
+    last = end_of(log, tail)
+    if len(last) < tail:
+        last = [*end_of(aside_of(log), tail - len(last)), *last]
+    if not last and not log.exists():
+        note(f"there is no log in {log.parent}: `rota start` begins one")
+    for one in last:
+        print_line(printable(one.decode(errors="replace"), keep="\t"))
+    if pieces is None:
+        return
+    lines = Lines()
+    for text in lines.split(first):
+        print_line(text)
+    for piece in pieces:
+        for text in lines.split(piece):
+            print_line(text)
+        if not piece:
+            await asyncio.sleep(FOLLOW_SECONDS)

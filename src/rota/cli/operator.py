@@ -10,8 +10,8 @@ import typer
 from typer.core import TyperCommand
 
 from rota.cli.command import command
-from rota.cli.output import line
-from rota.cli.serving_options import City, HubAuthority, HubToken, HubUrl, read_token
+from rota.cli.output import print_line
+from rota.cli.server_options import City, HubAuthority, HubToken, HubUrl, read_token
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.client import Client
 
@@ -97,7 +97,8 @@ async def operator(
     """Run the controllers here, for a server elsewhere: a Rota, or a cluster that has Rota's kinds.
 
     Several may run: one leads, and when it ends another takes over within seconds. With --as-hub it is a hub for cells
-    elsewhere; with --cell, the cluster is a cell of a hub, and stays it."""
+    elsewhere; with --cell, the cluster is a cell of a hub, and stays it.
+    """
     from rota.server.operator import operate
 
     if as_hub and cell:
@@ -108,7 +109,7 @@ async def operator(
         raise bad_usage("--as-hub: say --gateway FOLDER, too: the hub keeps its certificates there")
     async with session.client() as client:
         part = await _part(client, _endpoint(listen, url) if as_hub else None, cell, city, hub, hub_ca, token_file)
-        await operate(client, lease_namespace=lease_namespace, gateway=gateway, say=line, part=part)
+        await operate(client, lease_namespace=lease_namespace, gateway=gateway, say=print_line, part=part)
 
 
 def _endpoint(listen: str, url: str) -> Endpoint:
@@ -161,7 +162,7 @@ async def _part(
                 )
             token = read_token(token_file)
             membership = await member.join(cell=cell, city=city.lower(), hub=hub, authority=authority, token=token)
-            line(f'this cluster is cell "{cell}" in {membership.city}, of the hub at {hub}')
+            print_line(f'this cluster is cell "{cell}" in {membership.city}, of the hub at {hub}')
     except NotJoined as error:
         raise CommandError(str(error)) from None
     return parts.cell(membership, member)

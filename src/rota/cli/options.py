@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+from rota.cli.session import bad_usage
 
 
 def complete_kinds(incomplete: str) -> list[str]:
@@ -41,3 +45,35 @@ FieldSelector = Annotated[
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="The objects of all namespaces.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Go on with every change, until Ctrl-C.")]
 Force = Annotated[bool, typer.Option("--force", help="Take fields over that somebody else owns.")]
+ProjectFile = Annotated[
+    str,
+    typer.Option("--filename", "-f", metavar="PATH", help="The project file, or the folder in which rota.yaml is."),
+]
+
+
+class ManifestFormat(StrEnum):
+    """The format of printed objects."""
+
+    yaml = "yaml"
+    json = "json"
+
+
+Output = Annotated[ManifestFormat, typer.Option("--output", "-o", help="The form in which they are printed.")]
+
+
+# Time spans, as people write them: `30s`, `5m`, `1h30m`, `7d`, or plain seconds.
+
+UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+SECONDS_MAX = 10 * 365 * 86400
+
+
+def seconds(text: str) -> float:
+    """Return the seconds of a time span."""
+    whole = re.fullmatch(r"\d+(\.\d+)?", text)
+    total = float(text) if whole else sum(float(amount) * UNITS[unit] for amount, unit in PART.findall(text))
+    if not whole and not re.fullmatch(f"({PART.pattern})+", text):
+        raise bad_usage(f'"{text}" is no time span; write 30s, 5m, 1h30m or 7d')
+    if total > SECONDS_MAX:
+        raise bad_usage(f'"{text}" is longer than ten years')
+    return total

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, TextIO
 
-from rota.cli.printed import as_typed
+from rota.cli.typed_commands import as_typed
 
 Part = tuple[str, str]
 """A text and its style."""
@@ -35,7 +35,7 @@ def _console(stream: TextIO) -> Any:
     return Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
-def line(*parts: Part | str, stream: TextIO | None = None) -> None:
+def print_line(*parts: Part | str, stream: TextIO | None = None) -> None:
     """Print one line and flush it."""
     stream = stream or sys.stdout
     styled = [part if isinstance(part, tuple) else (part, "") for part in parts]
@@ -53,15 +53,15 @@ def line(*parts: Part | str, stream: TextIO | None = None) -> None:
 
 def note(message: str) -> None:
     """Print a message beside the result, on standard error."""
-    line(printable(as_typed(message)), stream=sys.stderr)
+    print_line(printable(as_typed(message)), stream=sys.stderr)
 
 
 def error_line(message: str) -> None:
     """Print an error on standard error, with what to do about it on the lines below."""
     first, *rest = printable(as_typed(message), keep="\n").split("\n")
-    line(("error: ", "bold red"), first, stream=sys.stderr)
+    print_line(("error: ", "bold red"), first, stream=sys.stderr)
     for more in rest:
-        line(f"  {more}", stream=sys.stderr)
+        print_line(f"  {more}", stream=sys.stderr)
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -93,9 +93,9 @@ class Columns:
         texts = [[_cell(cell) for cell in row] for row in rows]
         if not self._headed:
             self._headed = True
-            line(indent, *self._padded(self._heading, lambda _: "bold"))
+            print_line(indent, *self._padded(self._heading, lambda _: "bold"))
         for row in texts:
-            line(indent, *self._padded(row, style_of))
+            print_line(indent, *self._padded(row, style_of))
 
     def _padded(self, cells: list[str], style: Any) -> list[Part]:
         parts: list[Part] = []

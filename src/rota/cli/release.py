@@ -8,7 +8,7 @@ import typer
 
 from rota.cli.command import command
 from rota.cli.gateway import NOT_ROTA, backend_of
-from rota.cli.output import line
+from rota.cli.output import print_line
 from rota.cli.session import CommandError, Session
 from rota.client.claims.gateway import Gateway
 from rota.registry import ApiError
@@ -35,4 +35,4 @@ async def release(
                     raise CommandError(NOT_ROTA) from None
                 raise
             phase = released.status.phase if released.status is not None else None
-            line(f"claim/{own} {(phase or 'Released').lower()}")
+            print_line(f"claim/{own} {(phase or 'Released').lower()}")

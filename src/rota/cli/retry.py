@@ -13,7 +13,7 @@ from rota.cli.command import command
 from rota.cli.following import everything
 from rota.cli.naming import reference
 from rota.cli.options import Targets
-from rota.cli.output import line
+from rota.cli.output import print_line
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.cli.tasks import is_over, named_tasks, status_of
 from rota.client import Client, Operation
@@ -41,7 +41,8 @@ async def retry(
 ) -> None:
     """Run finished tasks once more, each as a new task: NAME-retry-1, NAME-retry-2 and so on.
 
-    Prints the name of each. A graph of tasks that has failed is run again from where it failed with --failed."""
+    Prints the name of each. A graph of tasks that has failed is run again from where it failed with --failed.
+    """
     names = named_tasks(which or [])
     if not names:
         raise bad_usage("name tasks, such as task/build")
@@ -51,10 +52,10 @@ async def retry(
             _check(task, failed=failed)
         if failed:
             for name in await _graph_again(client, names):
-                line(reference(Task.api, name))
+                print_line(reference(Task.api, name))
             return
         for task in tasks:
-            line(reference(Task.api, await _again(client, task)))
+            print_line(reference(Task.api, await _again(client, task)))
 
 
 def _check(task: Object, *, failed: bool) -> None:

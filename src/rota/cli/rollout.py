@@ -12,12 +12,11 @@ import typer
 
 from rota.api import Kind, Revision, WorkerPool, Workload
 from rota.cli.command import command, complain
-from rota.cli.durations import seconds
-from rota.cli.existing import complain_missing
 from rota.cli.following import follow_named, key_in
+from rota.cli.missing_names import complain_missing
 from rota.cli.naming import Target, reference, targets
-from rota.cli.options import Targets
-from rota.cli.output import NOTHING, Columns, line
+from rota.cli.options import Targets, seconds
+from rota.cli.output import NOTHING, Columns, print_line
 from rota.cli.session import FAILED, Session, bad_usage
 from rota.cli.usage import Group
 from rota.client import Client
@@ -60,7 +59,7 @@ async def status(
                         return FAILED
                     done, now = progress(obj)
                     if now != said:
-                        line(f"{name}: {now}")
+                        print_line(f"{name}: {now}")
                         said = now
                     if done:
                         return 0
@@ -71,21 +70,21 @@ async def status(
 
 def progress(obj: dict[str, Any]) -> tuple[bool, str]:
     """Return whether a rollout is done, and its progress in words."""
-    seen: dict[str, Any] = obj.get("status") or {}
-    if seen.get("observedGeneration", 0) < obj["metadata"].get("generation", 0):
+    current: dict[str, Any] = obj.get("status") or {}
+    if current.get("observedGeneration", 0) < obj["metadata"].get("generation", 0):
         return False, "its newest form is not observed yet"
-    updated, ready, there = (seen.get(name, 0) for name in ("updatedReplicas", "readyReplicas", "replicas"))
+    updated, ready, there = (current.get(name, 0) for name in ("updatedReplicas", "readyReplicas", "replicas"))
     is_pool = "placements" not in obj["spec"]
-    wanted = _wanted(obj["spec"], there) if is_pool else seen.get("desiredReplicas", 0)
+    wanted = _wanted(obj["spec"], there) if is_pool else current.get("desiredReplicas", 0)
     far = f"{updated} of {wanted} are of the newest template, {ready} ready"
     if there > wanted:
         far += f", {there - wanted} to go"
-    conditions = {one["type"]: one for one in seen.get("conditions", [])}
+    conditions = {one["type"]: one for one in current.get("conditions", [])}
     said = conditions.get("Ready" if is_pool else "Available", {})
-    is_well = seen.get("phase") == "Ready" if is_pool else said.get("status") == "True"
+    is_well = current.get("phase") == "Ready" if is_pool else said.get("status") == "True"
     if is_well and (updated, ready, there) == (wanted, wanted, wanted):
         return True, f"{far}: done"
-    is_blocked = seen.get("phase") == "Degraded" if is_pool else not is_well
+    is_blocked = current.get("phase") == "Degraded" if is_pool else not is_well
     if is_blocked and said.get("message"):
         far += f"; {said.get('reason')}: {said['message']}"
     return False, far
@@ -125,7 +124,7 @@ async def restart(
                 await client.patch(kind, name, {"spec": {"template": stamp}})
             else:
                 await client.patch(kind, name, {"metadata": {"annotations": {RESTARTED: now}}})
-            line(f"{reference(kind, name)} restarts{f' in {city.lower()}' if city is not None else ''}")
+            print_line(f"{reference(kind, name)} restarts{f' in {city.lower()}' if city is not None else ''}")
 
 
 async def _restart_city(client: Client, name: str, city: str, now: str) -> None:
@@ -182,7 +181,7 @@ async def undo(
             {"op": "replace", "path": "/spec/template", "value": template},
         ]
         await client.patch(Workload, target.name, changes, type="json")
-        line(f"{reference(Workload.api, target.name)} goes back to revision {chosen.spec.number}")
+        print_line(f"{reference(Workload.api, target.name)} goes back to revision {chosen.spec.number}")
 
 
 async def _revisions(client: Client, workload: str) -> list[Revision]:

@@ -12,12 +12,12 @@ import typer
 from rota.api import Task, WorkerPool
 from rota.api.model import VALUE_LENGTH_MAX
 from rota.cli.command import command
-from rota.cli.durations import seconds
-from rota.cli.existing import check_namespace
 from rota.cli.following import everything
 from rota.cli.gateway import backend_of
+from rota.cli.missing_names import check_namespace
 from rota.cli.naming import reference
-from rota.cli.output import line, note
+from rota.cli.options import seconds
+from rota.cli.output import note, print_line
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.client import Client
 
@@ -109,7 +109,7 @@ async def run(
         task = await client.create(body)
         own_name = reference(Task.api, task["metadata"]["name"])
         if not follow:
-            line(own_name)
+            print_line(own_name)
             return 0
         from rota.cli.task_following import Follower
 

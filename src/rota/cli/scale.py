@@ -10,7 +10,7 @@ from rota.api import Workload
 from rota.cli.command import command
 from rota.cli.naming import reference, targets
 from rota.cli.options import Targets
-from rota.cli.output import line
+from rota.cli.output import print_line
 from rota.cli.session import Session, bad_usage
 from rota.client import Client
 
@@ -39,10 +39,10 @@ async def scale(
         for kind, name in wanted:
             if kind is Workload.api:
                 scaled = await _scale_workload(client, name, replicas, placement)
-                line(f"{reference(kind, name)} scaled to {replicas} in each city of {', '.join(scaled)}")
+                print_line(f"{reference(kind, name)} scaled to {replicas} in each city of {', '.join(scaled)}")
             else:
                 await client.set_scale(kind, name, replicas)
-                line(f"{reference(kind, name)} scaled to {replicas}")
+                print_line(f"{reference(kind, name)} scaled to {replicas}")
 
 
 async def _scale_workload(client: Client, name: str, replicas: int, placement: str | None) -> list[str]:

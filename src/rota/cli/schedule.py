@@ -16,7 +16,7 @@ from rota.cli.cron import SHOWN, parts, shown, understood, upcoming
 from rota.cli.following import everything
 from rota.cli.naming import name_in, reference
 from rota.cli.options import AllNamespaces
-from rota.cli.output import Columns, line, note
+from rota.cli.output import Columns, note, print_line
 from rota.cli.session import CommandError, Session
 from rota.cli.usage import Group
 from rota.client import ALL_NAMESPACES, Client
@@ -33,7 +33,7 @@ LISTED_RUNS = 5
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Which schedule.", show_default=False)]
 
 
-class Form(StrEnum):
+class ListFormat(StrEnum):
     """The format of a list."""
 
     table = "table"
@@ -48,7 +48,9 @@ def _group() -> None:
 @command
 async def list_(
     session: Session,
-    form: Annotated[Form, typer.Option("--output", "-o", help="wide: with the next five runs of each.")] = Form.table,
+    form: Annotated[
+        ListFormat, typer.Option("--output", "-o", help="wide: with the next five runs of each.")
+    ] = ListFormat.table,
     all_namespaces: AllNamespaces = False,
 ) -> None:
     """Show the schedules, with their last and next run."""
@@ -66,14 +68,14 @@ async def list_(
     rows = [_row(one) for one in found]
     if all_namespaces:
         rows = [[one["metadata"]["namespace"], *row] for one, row in zip(found, rows, strict=True)]
-    if form is not Form.wide:
+    if form is not ListFormat.wide:
         table.write(rows)
         return
     table.fit(rows)
     for one, row in zip(found, rows, strict=True):
         table.write([row])
         for tick in _next_runs(one, LISTED_RUNS):
-            line("  ", *parts(tick, one["spec"].get("timeZone", "UTC")))
+            print_line("  ", *parts(tick, one["spec"].get("timeZone", "UTC")))
 
 
 def _row(schedule: Object) -> list[Any]:
@@ -136,18 +138,18 @@ async def show(session: Session, name: Name) -> None:
     spec, status = found["spec"], found.get("status") or {}
     zone = spec.get("timeZone", "UTC")
     target = spec["target"]
-    line(reference(Schedule.api, name), f"  {_state(found)}")
-    line(f"  cron       {spec['cron']} ({zone})")
-    line(f"  target     {_target(target)}")
-    line(f"  overlap    {spec.get('overlap', 'Skip')}, catch up {spec.get('catchUp', 'Last')}")
-    line(f"  runs       {status.get('runCount', 0)}, skipped {status.get('skippedCount', 0)}")
+    print_line(reference(Schedule.api, name), f"  {_state(found)}")
+    print_line(f"  cron       {spec['cron']} ({zone})")
+    print_line(f"  target     {_target(target)}")
+    print_line(f"  overlap    {spec.get('overlap', 'Skip')}, catch up {spec.get('catchUp', 'Last')}")
+    print_line(f"  runs       {status.get('runCount', 0)}, skipped {status.get('skippedCount', 0)}")
     troubles = [one for one in status.get("conditions", []) if one["status"] == "False"]
     for trouble in dict.fromkeys(f"{one['reason']}: {one['message']}" for one in troubles):
-        line(f"  {trouble}")
+        print_line(f"  {trouble}")
     if status.get("lastError"):
-        line(f"  last error {status['lastError']}")
+        print_line(f"  last error {status['lastError']}")
     for tick in _next_runs(found, SHOWN):
-        line("  next       ", *parts(tick, zone))
+        print_line("  next       ", *parts(tick, zone))
 
 
 def _target(target: Object) -> str:
@@ -172,7 +174,7 @@ async def run(session: Session, name: Name) -> None:
             raise CommandError(f"{reference(Schedule.api, found.metadata.name)} does not run here: {ready.message}")
         own_name = manual_name(found, os.urandom(NONCE_BYTES).hex())
         await client.create(task_of(found, int(time.time()), own_name, MANUAL))
-    line(reference(Task.api, own_name))
+    print_line(reference(Task.api, own_name))
 
 
 @command
@@ -193,10 +195,10 @@ async def _set_enabled(session: Session, name: str, *, enabled: bool) -> None:
         found = await client.get(Schedule.api, name)
         state = "ticks" if enabled else "is paused"
         if found["spec"].get("enabled", True) == enabled:
-            line(f"{reference(Schedule.api, name)} {state} already")
+            print_line(f"{reference(Schedule.api, name)} {state} already")
             return
         await client.patch(Schedule.api, name, {"spec": {"enabled": enabled}})
-    line(f"{reference(Schedule.api, name)} {state}")
+    print_line(f"{reference(Schedule.api, name)} {state}")
 
 
 @command

@@ -94,7 +94,7 @@ class Session:
             try:
                 yield client
             except ApiError as error:
-                from rota.cli.existing import explain_missing
+                from rota.cli.missing_names import explain_missing
 
                 await explain_missing(client, error)
                 raise

@@ -18,8 +18,8 @@ ERASE = "\r\x1b[2K"
 class StatusLine:
     """Draws on standard error within its `async with`, and only on a terminal."""
 
-    def __init__(self, tell: Callable[[], Sequence[Part]]) -> None:
-        self._tell = tell
+    def __init__(self, content: Callable[[], Sequence[Part]]) -> None:
+        self._content = content
         self._stream = sys.stderr
         self.is_live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         self._console: Any = None
@@ -57,7 +57,7 @@ class StatusLine:
     def _draw(self) -> None:
         from rich.text import Text
 
-        parts = [(printable(each), style) for each, style in self._tell()]
+        parts = [(printable(each), style) for each, style in self._content()]
         if os.environ.get("NO_COLOR"):
             parts = [(each, "") for each, _ in parts]
         text = Text.assemble(*parts, no_wrap=True)

@@ -11,8 +11,8 @@ from rota.api import Task
 from rota.cli.following import follow_named, key_in
 from rota.cli.log_following import log_pieces
 from rota.cli.output import printable
+from rota.cli.patience import Patience
 from rota.cli.tasks import is_over
-from rota.cli.wait_out import Patience
 from rota.client import Client
 
 Object = dict[str, Any]

@@ -23,13 +23,14 @@ WAIT = "wait"
 """The first word of advice that asks for no action."""
 
 
-async def tell_what_it_waits_for(
+async def report_causes(
     client: Client, name: str, is_waiting: Callable[[], bool], aside: Callable[[], AbstractContextManager[None]]
 ) -> None:
     """Print what a task waits for, and what to do, once for each cause. Goes on until it is cancelled.
 
-    `aside` is entered around the output."""
-    told = ""
+    `aside` is entered around the output.
+    """
+    reported = ""
     while True:
         await asyncio.sleep(ASK_SECONDS)
         if not is_waiting():
@@ -41,8 +42,8 @@ async def tell_what_it_waits_for(
         except (ApiError, OSError):
             continue  # it is away, or the task is gone: whoever follows the task finds out
         cause = f"{answer['root']['id']} {answer['root'].get('reason')}"
-        if cause != told and is_waiting():
-            told = cause
+        if cause != reported and is_waiting():
+            reported = cause
             with aside():
                 for line in _lines(answer):
                     note(line)
@@ -59,5 +60,5 @@ def _lines(answer: Object) -> list[str]:
 
 
 def _said(step: Object) -> str:
-    told = step.get("message") or step.get("reason") or step["state"]
-    return printable(f"{step['name']}: {told.strip().partition(chr(10))[0]}")
+    reported = step.get("message") or step.get("reason") or step["state"]
+    return printable(f"{step['name']}: {reported.strip().partition(chr(10))[0]}")

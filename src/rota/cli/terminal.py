@@ -51,10 +51,10 @@ def ends_in_good_order() -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def on_resize(told: Callable[[os.terminal_size], None]) -> Iterator[None]:
-    """Call `told` with every new size of the window."""
+def on_resize(on_size: Callable[[os.terminal_size], None]) -> Iterator[None]:
+    """Call `on_size` with every new size of the window."""
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGWINCH, lambda: told(size()))
+    loop.add_signal_handler(signal.SIGWINCH, lambda: on_size(size()))
     try:
         yield
     finally:
@@ -98,19 +98,19 @@ class Writer:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._orders: queue.SimpleQueue[tuple[int, bytes, asyncio.Future[None]]] = queue.SimpleQueue()
+        self._writes: queue.SimpleQueue[tuple[int, bytes, asyncio.Future[None]]] = queue.SimpleQueue()
         # A daemon, because it may block for ever.
         threading.Thread(target=self._run, daemon=True, name="output").start()
 
     async def write(self, descriptor: int, data: bytes) -> None:
         """Return when all of it is written. Raises OSError."""
         done: asyncio.Future[None] = self._loop.create_future()
-        self._orders.put((descriptor, data, done))
+        self._writes.put((descriptor, data, done))
         await done
 
     def _run(self) -> None:
         while True:
-            descriptor, data, done = self._orders.get()
+            descriptor, data, done = self._writes.get()
             failure: OSError | None = None
             try:
                 rest = memoryview(data)

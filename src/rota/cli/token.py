@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from rota.cli.command import command
-from rota.cli.durations import seconds
-from rota.cli.output import Columns, line, note
+from rota.cli.options import seconds
+from rota.cli.output import Columns, note, print_line
 from rota.cli.session import Session, bad_usage
 from rota.cli.usage import Group
 
@@ -75,7 +75,7 @@ async def create(
         made = await call(client, "POST", "/v1/tokens", asked)
     allows = f"role {role}" if role else f"scope {asked['scope']}"
     note(f"token {made['id']}, {allows}; it is not shown again. `rota token revoke {made['id']}` ends it.")
-    line(made["token"])
+    print_line(made["token"])
 
 
 @command
@@ -118,7 +118,7 @@ async def revoke(
 
     async with session.client() as client:
         await call(client, "DELETE", f"/v1/tokens/{quote(identity, safe='')}")
-    line(f"token {identity} revoked")
+    print_line(f"token {identity} revoked")
 
 
 app.command("create")(create)

@@ -12,9 +12,8 @@ import typer
 
 from rota import __version__
 from rota.cli.command import command
-from rota.cli.isolation import warn_of_no_sandbox
-from rota.cli.output import line, note
-from rota.cli.serving_options import (
+from rota.cli.output import note, print_line
+from rota.cli.server_options import (
     AllowApi,
     AuditRequired,
     CellName,
@@ -34,6 +33,7 @@ from rota.cli.serving_options import (
     kubectl_chosen,
     options_from,
     reach_of,
+    warn_of_no_sandbox,
 )
 from rota.cli.session import CommandError, Session, bad_usage
 
@@ -98,15 +98,15 @@ def up(
             f"a server of {home.path} is running already, {where}\n`rota restart` replaces it, `rota stop` ends it"
         )
     asyncio.run(join_hub(session, cell, city, hub, hub_ca, token_file))
-    told: list[State] = []
+    announced: list[State] = []
     if log_file:
         _write_to(log_file)
 
     def ready(at: Ready) -> None:
-        told.append(own_state(__version__, at.url, at.edge, asked, _no_sandbox))
-        announce(home, told[0])
+        announced.append(own_state(__version__, at.url, at.edge, asked, _no_sandbox))
+        announce(home, announced[0])
         kubeconfig = f"; for kubectl: {kubectl_chosen(at.kubeconfig)}"
-        line("Rota is ready at ", (at.url, "bold"), f"; functions and webhooks at {at.edge}{kubeconfig}")
+        print_line("Rota is ready at ", (at.url, "bold"), f"; functions and webhooks at {at.edge}{kubeconfig}")
         if reach := reach_of(asked.host):
             note(f"it listens {reach}")
         if controllers and (why_not := _no_sandbox()):
@@ -128,8 +128,8 @@ def up(
         no_cell=asked.no_cell,
         on_ready=ready,
     )
-    if told:
-        withdraw(home, told[0])
+    if announced:
+        withdraw(home, announced[0])
     if log_file:
         _mark("ended")
 
@@ -150,4 +150,4 @@ def _write_to(log_file: str) -> None:
 
 def _mark(what: str) -> None:
     """Write a dated line to the log."""
-    line(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {what}")
+    print_line(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {what}")

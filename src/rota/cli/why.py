@@ -17,9 +17,9 @@ from rota.cli.formats import Format, write_document
 from rota.cli.gateway import call
 from rota.cli.naming import Target, targets
 from rota.cli.options import Targets
-from rota.cli.output import Columns, Part, line, printable, style_of
-from rota.cli.printed import as_typed
+from rota.cli.output import Columns, Part, print_line, printable, style_of
 from rota.cli.session import FAILED, CommandError, Session, bad_usage
+from rota.cli.typed_commands import as_typed
 from rota.client import Client
 from rota.client.http import HttpBackend
 from rota.registry import ApiError
@@ -46,7 +46,8 @@ async def why(
 ) -> int:
     """Tell why an object is not ready: what it waits for, down to the cause, and the one thing to do next.
 
-    The exit code is 0 if it is ready, 1 if it is not."""
+    The exit code is 0 if it is ready, 1 if it is not.
+    """
     wanted = targets(which or [])
     if len(wanted) != 1 or not wanted[0].name:
         raise bad_usage("name one object, such as task/build")
@@ -69,8 +70,8 @@ async def why(
                 return FAILED
             if _lasting(answer) != _lasting(before):
                 if not output:
-                    line("")
-                    line((f"--- {datetime.now():%H:%M:%S}", "dim"))
+                    print_line("")
+                    print_line((f"--- {datetime.now():%H:%M:%S}", "dim"))
                 _write(answer, output)
     return 0 if _is_ready(answer) else FAILED
 
@@ -129,24 +130,24 @@ def _write(answer: Object, output: str) -> None:
         since = f" since {step['since']} ({age(step['since'], now)})" if step.get("since") else ""
         # A paused object has all that it needs, and still does not act.
         paused = ", but paused" if step.get("reason") == "Paused" else ""
-        line((printable(step["name"]), "bold"), " is ", ("ready", "green"), since, paused)
+        print_line((printable(step["name"]), "bold"), " is ", ("ready", "green"), since, paused)
         if not answer["advice"]:
             return
-        line("It cannot go on all the same:")
+        print_line("It cannot go on all the same:")
     _write_step(step, now, "", "")
     if conditions := step.get("conditions"):
-        line("")
-        line(("conditions:", "bold"))
+        print_line("")
+        print_line(("conditions:", "bold"))
         table = Columns(["TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"])
         table.write([_condition(condition, now) for condition in conditions], "  ")
     if answer["events"]:
-        line("")
-        line(("events:", "bold"))
+        print_line("")
+        print_line(("events:", "bold"))
         table = Columns(["LAST SEEN", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE"])
         table.write([_event(event, now) for event in answer["events"]], "  ")
     if answer["advice"]:
-        line("")
-        line(("next: ", "bold"), (printable(_on_one_line(answer["advice"])), "bold"))
+        print_line("")
+        print_line(("next: ", "bold"), (printable(_on_one_line(answer["advice"])), "bold"))
 
 
 def _condition(condition: Object, now: float) -> list[Any]:
@@ -166,20 +167,20 @@ def _on_one_line(text: str) -> str:
 def _write_step(step: Object, now: float, lead: str, below: str) -> None:
     """Print a step and what it waits for. `lead` stands before it, `below` before the steps under it."""
     by = f" ({step['field']})" if step.get("field") else ""
-    line((lead, "dim"), (printable(step["name"]), "bold"), (printable(by), "dim"), "  ", *_how(step, now))
+    print_line((lead, "dim"), (printable(step["name"]), "bold"), (printable(by), "dim"), "  ", *_how(step, now))
     causes, more = step.get("causes", []), step.get("moreCauses", 0)
     inner = below + ("│  " if causes or more else "   ")
     for said in _said(step).splitlines():
-        line((inner, "dim"), printable(said, keep="\t"))
+        print_line((inner, "dim"), printable(said, keep="\t"))
     if pace := _pace(step):
-        line((inner, "dim"), (pace, "dim"))
+        print_line((inner, "dim"), (pace, "dim"))
     if left_out := step.get("leftOut"):
-        line((f"{below}┆  {left_out} steps further down:", "dim"))
+        print_line((f"{below}┆  {left_out} steps further down:", "dim"))
     for i, cause in enumerate(causes):
         last = i == len(causes) - 1 and not more
         _write_step(cause, now, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
     if more:
-        line((f"{below}└─ and {more} more", "dim"))
+        print_line((f"{below}└─ and {more} more", "dim"))
 
 
 def _how(step: Object, now: float) -> Iterator[Part]:

@@ -24,7 +24,7 @@ AWAY_SECONDS_MAX = 60.0
 FIRST_PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 3.0
 PASSING = frozenset((429, 502, 503, 504))
-"""Status codes of a server that is starting, or of a proxy before a server that is away."""
+"""Status codes that pass: of a server that is overloaded or starting, or of a proxy before one that is away."""
 
 
 class Patience:

@@ -22,7 +22,8 @@ LISTED_MAX = 500
 async def explain_missing(client: Client, error: ApiError) -> None:
     """Extend the error about a missing object by the objects that exist. Other errors stay as they are.
 
-    What cannot be listed, for lack of permission or because the server is away, is left out."""
+    What cannot be listed, for lack of permission or because the server is away, is left out.
+    """
     details = error.details or {}
     kind = next((kind for kind in KINDS.values() if details.get("kind") in (kind.plural, kind.name)), None)
     name = details.get("name")
@@ -43,7 +44,7 @@ async def complain_missing(client: Client, kind: Kind, name: str) -> None:
     complain(error.message)
 
 
-async def tell_nothing_found(client: Client, *, everywhere: bool) -> None:
+async def note_nothing_found(client: Client, *, everywhere: bool) -> None:
     """Print on standard error that a list is empty, and whether its namespace is missing."""
     if everywhere:
         note("nothing found")

@@ -22,7 +22,7 @@ class Refused(CommandError):  # noqa: N818 - says what became of it
     """All problems that the server found in the manifests, each with its line."""
 
 
-class Outlook(NamedTuple):
+class Preview(NamedTuple):
     """One manifest, the live object if there is one, and the object that the server would store."""
 
     manifest: Manifest
@@ -44,8 +44,8 @@ def manifests(files: list[str] | None, namespace: str | None, otherwise: str = "
     """Load the manifests of `-f`, namespaces first, because the other objects may be in them.
 
     `namespace` is the one of the command line: manifests may not name another. `otherwise` is the namespace of
-    manifests
-    that name none."""
+    manifests that name none.
+    """
     if not files:
         raise bad_usage("name what to read with -f: a file, a folder, or - for standard input")
     found = load(files, read_stdin=sys.stdin.buffer.read, namespace=namespace or otherwise)
@@ -56,10 +56,10 @@ def manifests(files: list[str] | None, namespace: str | None, otherwise: str = "
     return sorted(found, key=lambda manifest: manifest.kind.name != "Namespace")
 
 
-async def foresee(client: Client, found: list[Manifest], *, force: bool) -> list[Outlook]:
+async def preview_all(client: Client, found: list[Manifest], *, force: bool) -> list[Preview]:
     """Dry-run all manifests. Raises `Refused`."""
     to_be = {manifest.name for manifest in found if manifest.kind.name == "Namespace"}
-    out: list[Outlook] = []
+    out: list[Preview] = []
     refused: list[str] = []
     for manifest in found:
         live = await _live(client, manifest)
@@ -67,12 +67,12 @@ async def foresee(client: Client, found: list[Manifest], *, force: bool) -> list
             planned = await client.apply(manifest.object, dry_run=True, force=force)
         except ApiError as error:
             if live is None and _is_missing_namespace(error, to_be):
-                out.append(Outlook(manifest, None, manifest.object))
+                out.append(Preview(manifest, None, manifest.object))
                 continue
             hint = "; leave these fields out, or take them over with --force" if error.code == 409 else ""
             refused.append(f"{manifest.source}:{manifest.line}: {error.message}{hint}")
         else:
-            out.append(Outlook(manifest, live, planned))
+            out.append(Preview(manifest, live, planned))
     if refused:
         raise Refused("\n".join(refused))
     return out

@@ -10,7 +10,7 @@ from typing import Any
 
 from rota.cli.command import complain
 from rota.cli.function_states import State
-from rota.cli.output import Part, line, note, printable
+from rota.cli.output import Part, note, print_line, printable
 from rota.engine.references import shown
 from rota.manifest.deploy import Deployment, Removal, Step, display_name
 from rota.manifest.deploy_diff import ABSENT, Change
@@ -46,7 +46,7 @@ _QUERY = re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://[^?#\s\"]{1,1000}\?)[^#\s\"]+"
 """Secrets in URLs: the user, and the query. Bounded, because values are large."""
 
 
-class Deployed:
+class DeployReport:
     """Prints a line for each object that changes, and the counts at the end."""
 
     def __init__(self, deployment: Deployment, namespace: str, *, dry_run: bool) -> None:
@@ -59,7 +59,9 @@ class Deployed:
     def write_code(self) -> None:
         for digest in self._deployment.missing:
             packed = self._deployment.project.packs[digest]
-            line(("^", "cyan"), f" code {digest[:19]}…: {packed.files} files, {len(packed.content)} bytes{self._note}")
+            print_line(
+                ("^", "cyan"), f" code {digest[:19]}…: {packed.files} files, {len(packed.content)} bytes{self._note}"
+            )
 
     def write(self, one: Step | Removal) -> None:
         outcome = one.outcome
@@ -69,12 +71,12 @@ class Deployed:
         why = (
             ": no longer in the file; it stays, because the project did not create it" if outcome == "released" else ""
         )
-        line(MARKS[outcome], f" {display_name(one, self._namespace)} {outcome}{why}{self._note}")
+        print_line(MARKS[outcome], f" {display_name(one, self._namespace)} {outcome}{why}{self._note}")
         if isinstance(one, Step):
             for change in one.changes[:FIELDS_MAX]:
                 _write_change(change)
             if len(one.changes) > FIELDS_MAX:
-                line("    ", (f"… and {len(one.changes) - FIELDS_MAX} more fields", "dim"))
+                print_line("    ", (f"… and {len(one.changes) - FIELDS_MAX} more fields", "dim"))
 
     def write_stopped(self) -> None:
         """Print how many objects were done before an error."""
@@ -86,9 +88,9 @@ class Deployed:
         for kind in sorted({kind for kind, _ in self._counts}):
             shown_outcomes = [one for one in OUTCOMES if one not in RARE_OUTCOMES or self._counts[kind, one]]
             counts = [f"{self._counts[kind, outcome]} {outcome}" for outcome in shown_outcomes]
-            line((f"{kind}: ", "bold"), f"{', '.join(counts)}{self._note}")
+            print_line((f"{kind}: ", "bold"), f"{', '.join(counts)}{self._note}")
         if not self._counts:
-            line(f"nothing is declared{self._note}")
+            print_line(f"nothing is declared{self._note}")
         if left := self._deployment.unpruned:
             names = ", ".join(display_name(one, self._namespace) for one in left[:LEFT_MAX])
             beyond = f" and {len(left) - LEFT_MAX} more" if len(left) > LEFT_MAX else ""
@@ -108,7 +110,7 @@ class Deployed:
         """Print the URLs of functions, except of those that no call can reach."""
         for name, url in urls.items():
             if name not in self._uncallable:
-                line(f"Function/{name} is called at ", (printable(url), "bold"))
+                print_line(f"Function/{name} is called at ", (printable(url), "bold"))
 
 
 def write_state(name: str, state: State) -> None:
@@ -127,7 +129,7 @@ def _write_change(change: Change) -> None:
     texts = [_text(change.path, value) for value in (change.before, change.after)]
     same = _same_length(*texts)
     before, after = (_part(text, same) for text in texts)
-    line("    ", (path, "dim"), "  ", (before, "red"), " → ", (after, "green"))
+    print_line("    ", (path, "dim"), "  ", (before, "red"), " → ", (after, "green"))
 
 
 def _text(path: tuple[str, ...], value: Any) -> str:

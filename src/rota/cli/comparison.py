@@ -9,9 +9,9 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from rota.api import KINDS, Kind, Namespace
-from rota.cli.applying import Outlook, foresee, substance
 from rota.cli.following import everything
-from rota.cli.output import Part, line, printable
+from rota.cli.output import Part, print_line, printable
+from rota.cli.previews import Preview, preview_all, substance
 from rota.client import Client
 from rota.engine.references import shown
 from rota.manifest import Manifest
@@ -63,8 +63,8 @@ async def compare(
     client: Client, found: list[Manifest], context: str, *, force: bool
 ) -> tuple[Difference, ServerState]:
     """Return the difference, and everything on the server that the manifests may depend on."""
-    outlooks = await foresee(client, found, force=force)
-    planned = {manifest_id(one.manifest, client.namespace): one for one in outlooks}
+    previews = await preview_all(client, found, force=force)
+    planned = {manifest_id(one.manifest, client.namespace): one for one in previews}
     objects = [_changed(id_, one) for id_, one in planned.items()]
     create, change, unchanged = (sum(one.what == what for one in objects) for what in WHAT.values())
     namespaces = sorted({namespace for id_ in planned if (namespace := id_.split("/", 2)[1])})
@@ -115,12 +115,12 @@ async def _listed(client: Client, kind: Kind, namespace: str, namespaces: list[s
 # Field by field.
 
 
-def _changed(id_: str, outlook: Outlook) -> Changed:
-    what = WHAT[outlook.outcome]
+def _changed(id_: str, preview: Preview) -> Changed:
+    what = WHAT[preview.outcome]
     fields: list[FieldChange] = []
     if what == "change":
-        secret = outlook.manifest.kind.name == "Secret"
-        pairs = _differences(_wanted(outlook.live), _wanted(outlook.planned), "")
+        secret = preview.manifest.kind.name == "Secret"
+        pairs = _differences(_wanted(preview.live), _wanted(preview.planned), "")
         fields = [FieldChange(path, *(_masked(path, value, secret) for value in values)) for path, *values in pairs]
     return Changed(id_, shown(id_), what, fields)
 
@@ -162,18 +162,18 @@ def _masked(path: str, value: Any, secret: bool) -> Any:
 def write_difference(difference: Difference) -> None:
     """Print the fields that would change, and how many objects would not."""
     counts = f"{difference.create} to create, {difference.change} to change, {difference.unchanged} unchanged"
-    line("")
-    line((f"Against {printable(difference.context)}: ", "bold"), counts)
+    print_line("")
+    print_line((f"Against {printable(difference.context)}: ", "bold"), counts)
     for one in difference.objects:
         if one.what == "unchanged":
             continue
-        line("  ", MARKS[one.what], f" {one.name}")
+        print_line("  ", MARKS[one.what], f" {one.name}")
         for field in one.fields[:FIELDS_MAX]:
-            line(
+            print_line(
                 "      ", (field.path, "dim"), "  ", (_text(field.before), "red"), " → ", (_text(field.after), "green")
             )
         if len(one.fields) > FIELDS_MAX:
-            line("      ", (f"… and {len(one.fields) - FIELDS_MAX} more fields", "dim"))
+            print_line("      ", (f"… and {len(one.fields) - FIELDS_MAX} more fields", "dim"))
 
 
 def _text(value: Any) -> str:

@@ -13,14 +13,14 @@ from typing import Any
 from rota.api import Task
 from rota.api.table import duration
 from rota.cli.command import complain
-from rota.cli.existing import complain_missing
 from rota.cli.following import Key, follow_named
+from rota.cli.missing_names import complain_missing
 from rota.cli.naming import reference
-from rota.cli.output import Part, line, note
+from rota.cli.output import Part, note, print_line
+from rota.cli.patience import AWAY, Patience
 from rota.cli.session import FAILED
 from rota.cli.status_line import StatusLine
 from rota.cli.tasks import ending, failure, is_over, progress, status_of
-from rota.cli.wait_out import AWAY, Patience
 from rota.client import Client
 
 Object = dict[str, Any]
@@ -34,7 +34,7 @@ STUCK = "DependencyCycle"
 STYLES = {"Succeeded": "green", "Failed": "red", "Cancelled": "yellow", GONE: "red"}
 
 
-class Crowd:
+class TaskWait:
     """Tasks that are waited for."""
 
     def __init__(self, client: Client, keys: Sequence[Key]) -> None:
@@ -42,16 +42,16 @@ class Crowd:
         self._left: dict[Key, Object | None] = dict.fromkeys(keys)
         self._phases: dict[Key, str] = dict.fromkeys(keys, "")
         self._began = time.monotonic()
-        self._line = StatusLine(self._tell)
-        self._patience = Patience(self._line.aside)
+        self._status_line = StatusLine(self._progress)
+        self._patience = Patience(self._status_line.aside)
         self._stuck: set[Key] = set()
         """Tasks that cannot go on by themselves and were reported."""
         # Beside a bar, a line for each success is too much.
-        self._tells_all = not (self._line.is_live and sys.stdout.isatty() and len(keys) > 1)
+        self._prints_all = not (self._status_line.is_live and sys.stdout.isatty() and len(keys) > 1)
 
     async def until_over(self, deadline: float) -> int:
         """Return the exit code: 0 if all have succeeded. The deadline is by the clock of the event loop."""
-        async with self._line:
+        async with self._status_line:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
                     await self._follow()
@@ -62,9 +62,9 @@ class Crowd:
             how = "".join(text for text, _ in progress(task or {}))
             complain(f"{reference(Task.api, name)} is not over in time; it is {how}")
         counts = Counter(self._phases.values())
-        if not self._tells_all:
+        if not self._prints_all:
             seconds = duration(time.monotonic() - self._began)
-            line(*_counted(counts), (f" in {seconds}", ""), stream=sys.stderr)
+            print_line(*_counted(counts), (f" in {seconds}", ""), stream=sys.stderr)
         return 0 if counts["Succeeded"] == len(self._phases) else FAILED
 
     async def _follow(self) -> None:
@@ -73,21 +73,21 @@ class Crowd:
         async with contextlib.aclosing(following) as changes:
             async for at, task in changes:
                 if at in self._left:
-                    await self._see(at, task)
+                    await self._take(at, task)
                 if not self._left:
                     return
 
-    async def _see(self, at: Key, task: Object | None) -> None:
+    async def _take(self, at: Key, task: Object | None) -> None:
         was_there = self._left[at] is not None
         self._left[at] = task
         self._phases[at] = (status_of(task).get("phase") or "") if task is not None else GONE
         if task is not None and not is_over(task):
-            self._see_stuck(at, task)
+            self._report_stuck(at, task)
             return
         del self._left[at]
-        if self._phases[at] == "Succeeded" and not self._tells_all:
+        if self._phases[at] == "Succeeded" and not self._prints_all:
             return
-        with self._line.aside():
+        with self._status_line.aside():
             if task is None and was_there:
                 complain(f"{reference(Task.api, at[1])} is gone")
             elif task is None:
@@ -95,19 +95,19 @@ class Crowd:
             elif self._phases[at] != "Succeeded":
                 complain(failure(task))
             else:
-                line(*ending(task))
+                print_line(*ending(task))
 
-    def _see_stuck(self, at: Key, task: Object) -> None:
+    def _report_stuck(self, at: Key, task: Object) -> None:
         """Report a task that cannot go on by itself, once."""
         if status_of(task).get("reason") != STUCK:
             self._stuck.discard(at)
         elif at not in self._stuck:
             self._stuck.add(at)
-            with self._line.aside():
+            with self._status_line.aside():
                 how = "".join(text for text, _ in progress(task))
                 note(f"{reference(Task.api, at[1])}: {how}")
 
-    def _tell(self) -> list[Part]:
+    def _progress(self) -> list[Part]:
         counts, total = Counter(self._phases.values()), len(self._phases)
         done = sum(counts[phase] for phase in STYLES)
         seconds = duration(time.monotonic() - self._began)

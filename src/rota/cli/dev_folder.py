@@ -18,7 +18,7 @@ QUIET_SECONDS = 0.15
 QUIET_SECONDS_MAX = 3.0
 FILES_MAX = 50_000
 
-Seen = dict[str, tuple[int, int, int]]
+Files = dict[str, tuple[int, int, int]]
 """The modification time, size and inode of each file."""
 
 
@@ -29,11 +29,11 @@ class Folder:
         self.top = file.parent
         self._file = file.name
         self._home = os.path.realpath(leaving_out)
-        self._seen: Seen = {}
+        self._known: Files = {}
 
     async def look(self) -> None:
         """Take the present files as known."""
-        self._seen = await asyncio.to_thread(self._scanned)
+        self._known = await asyncio.to_thread(self._scanned)
 
     async def saved(self, seconds_max: float | None) -> bool:
         """Wait until files have changed and come to rest. Returns False when the time is up."""
@@ -43,13 +43,13 @@ class Folder:
             await asyncio.sleep(pause)
             began = time.monotonic()
             now = await asyncio.to_thread(self._scanned)
-            if now != self._seen:
+            if now != self._known:
                 await self._rest(now)
                 return True
             pause = max(LOOK_SECONDS, (time.monotonic() - began) / SHARE_MAX)
         return False
 
-    async def _rest(self, now: Seen) -> None:
+    async def _rest(self, now: Files) -> None:
         until = time.monotonic() + QUIET_SECONDS_MAX
         while time.monotonic() < until:
             await asyncio.sleep(QUIET_SECONDS)
@@ -57,9 +57,9 @@ class Folder:
             if before == now:
                 return
 
-    def _scanned(self) -> Seen:
+    def _scanned(self) -> Files:
         excludes = Excludes.read(self.top)
-        found: Seen = {}
+        found: Files = {}
         folders = [""]
         while folders:
             below = folders.pop()

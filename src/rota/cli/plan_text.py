@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rota.cli.output import Part, line, printable
+from rota.cli.output import Part, print_line, printable
 from rota.engine.references import shown
 from rota.manifest.plan_types import Assumed, Cause, HeldUp, Plan, Ready
 
@@ -25,24 +25,24 @@ DETAIL, WORTH, WRONG, TITLE = "dim", "cyan", "red", "bold"
 def write_plan(plan: Plan) -> None:
     """Print the plan without its summary."""
     if plan.ready:
-        line(("Ready, in this order", TITLE))
+        print_line(("Ready, in this order", TITLE))
         _write_ready(plan.ready)
     if plan.never_ready:
         _next(bool(plan.ready))
-        line(("Never ready, and why", TITLE))
+        print_line(("Never ready, and why", TITLE))
         for i, cause in enumerate(plan.never_ready):
             _next(i > 0)
             _write_cause(cause)
     if plan.not_honoured:
         _next(bool(plan.ready or plan.never_ready))
-        line(("Not honoured here", TITLE))
+        print_line(("Not honoured here", TITLE))
         for one in plan.not_honoured:
-            line("  ", one.name, (f"   {place(one.source, one.line)}", DETAIL))
-            for told in one.message.split("; "):
-                line("    ", printable(told))
+            print_line("  ", one.name, (f"   {place(one.source, one.line)}", DETAIL))
+            for text in one.message.split("; "):
+                print_line("    ", printable(text))
     if plan.assumed:
         _next(bool(plan.ready or plan.never_ready or plan.not_honoured))
-        line(("Assumed", TITLE))
+        print_line(("Assumed", TITLE))
         _write_assumed(plan.assumed)
 
 
@@ -56,7 +56,7 @@ def write_summary(plan: Plan) -> None:
         parts += [", ", (f"{counts.never_ready} never ready", WRONG), f" ({causes})"]
     if counts.assumed:
         parts.append(f", {counts.assumed} assumed")
-    line(*parts)
+    print_line(*parts)
 
 
 def place(source: str, number: int) -> str:
@@ -66,7 +66,7 @@ def place(source: str, number: int) -> str:
 
 def _next(apart: bool) -> None:
     if apart:
-        line("")
+        print_line("")
 
 
 def _counted(count: int, noun: str) -> str:
@@ -99,11 +99,11 @@ def _write_ready(ready: Sequence[Ready]) -> None:
         number = f"{step:>{digits}}" if step not in (before, 0) else " " * digits
         before = step or before
         if isinstance(what, int):
-            line(f"  {' ' * digits}  {lead}", (f"… and {what:,} more", DETAIL))
+            print_line(f"  {' ' * digits}  {lead}", (f"… and {what:,} more", DETAIL))
             continue
         note = _note(what)
         name = f"{lead}{what.name}"
-        line("  ", (number, DETAIL), f"  {name}", *([" " * (width - len(name) + 3), *note] if note else []))
+        print_line("  ", (number, DETAIL), f"  {name}", *([" " * (width - len(name) + 3), *note] if note else []))
 
 
 def _add_children(one: Ready, below: dict[str, list[Ready]], lead: str, rows: list[Row]) -> None:
@@ -141,7 +141,7 @@ def _width(lengths: Iterable[int]) -> int:
 
 def _write_cause(cause: Cause) -> None:
     where = f"   {place(cause.source, cause.line)}" if cause.source and not cause.circle else ""
-    line("  ", (printable(_title(cause)), WRONG), (where, DETAIL))
+    print_line("  ", (printable(_title(cause)), WRONG), (where, DETAIL))
     drawn = [one for one in cause.held_up if one.depth < DEPTH_MAX][:HELD_UP_MAX]
     leads = _leads(drawn)
     widths = [
@@ -155,13 +155,13 @@ def _write_cause(cause: Cause) -> None:
             parts += [" " * (widths[0] - len(lead + one.name) + 3), (one.field, DETAIL)]
         if where:
             parts += [" " * (widths[1] - len(one.field) + 3), (where, DETAIL)]
-        line(*parts, f"   also waits for {_names(one.also)}" if one.also else "")
+        print_line(*parts, f"   also waits for {_names(one.also)}" if one.also else "")
     if len(drawn) < len(cause.held_up):
-        line("  ", (f"… and {len(cause.held_up) - len(drawn):,} more behind these", DETAIL))
+        print_line("  ", (f"… and {len(cause.held_up) - len(drawn):,} more behind these", DETAIL))
     if cause.elsewhere and not drawn:
-        line("  ", ("└─ ", DETAIL), _names(cause.elsewhere), ("   below another cause", DETAIL))
+        print_line("  ", ("└─ ", DETAIL), _names(cause.elsewhere), ("   below another cause", DETAIL))
     if cause.advice:
-        line("  → ", printable(cause.advice))
+        print_line("  → ", printable(cause.advice))
 
 
 def _title(cause: Cause) -> str:
@@ -191,9 +191,9 @@ def _write_assumed(assumed: Sequence[Assumed]) -> None:
     width = _width(len(one.name) for one in assumed)
     for one in assumed:
         gap = " " * (width - len(one.name) + 3)
-        told = (
+        text = (
             f"on the server, for {_names(one.needed_by)}"
             if one.type == "Exists"
             else "becomes ready: nothing here acts on it"
         )
-        line("  ", one.name, gap, (told, DETAIL))
+        print_line("  ", one.name, gap, (text, DETAIL))

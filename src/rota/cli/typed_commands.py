@@ -1,8 +1,8 @@
 """Rewrite commands in messages so that, typed here, they reach the same server as the running command.
 
-A message says `rota stop`, in backquotes. After `rota --home FOLDER start` the user has to type
-`rota --home FOLDER stop`, so the options that choose the server and the namespace are added where a message is
-printed, and nowhere else."""
+A message says `rota stop`, in backquotes. After `rota --home FOLDER start` the user has to type `rota --home FOLDER
+stop`, so the options that choose the server and the namespace are added where a message is printed, and nowhere else.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rota.cli.output import line, note, printable
+from rota.cli.output import note, print_line, printable
 from rota.cli.session import CommandError, Session, bad_usage
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ async def join_hub(session: Session, cell: str, city: str, hub: str, authority: 
         await join(home, cell=cell, city=city.lower(), hub=hub, authority=authority, token=token)
     except NotJoined as error:
         raise CommandError(str(error)) from None
-    line(f'this home is cell "{cell}" in {city.lower()}, of the hub at {hub}')
+    print_line(f'this home is cell "{cell}" in {city.lower()}, of the hub at {hub}')
 
 
 def read_token(file: Path | None) -> str:
@@ -294,13 +294,13 @@ def reach_of(host: str) -> str:
     return f"{where}: whoever reaches them over the network reaches its API, functions and webhooks"
 
 
-def tell_where(started: Started, home: Path, last: LastStart | None) -> None:
+def print_where(started: Started, home: Path, last: LastStart | None) -> None:
     """Print the URLs of a server, and whether they have changed."""
     state = started.state
     if started.ended is not None and (count := len(started.ended.instances)):
-        line(f"{count} instance{'s' if count != 1 else ''} could not be taken along: ended, to be begun anew")
-    line("Rota is ready at ", (state.url, "bold"), f"; functions and webhooks at {state.edge}")
-    line(f"it runs {way_of(state)} as process {started.pid}; for kubectl: {kubectl_chosen(home / 'kubeconfig')}")
+        print_line(f"{count} instance{'s' if count != 1 else ''} could not be taken along: ended, to be begun anew")
+    print_line("Rota is ready at ", (state.url, "bold"), f"; functions and webhooks at {state.edge}")
+    print_line(f"it runs {way_of(state)} as process {started.pid}; for kubectl: {kubectl_chosen(home / 'kubeconfig')}")
     if reach := reach_of(state.options.host):
         note(f"it listens {reach}")
     if last is not None and last.url != state.url:
@@ -316,3 +316,16 @@ def failure(error: NotReady, home: Path) -> CommandError:
     said = [f"  {printable(text.decode(errors='replace'))}" for text in error.end]
     end = "\n".join([f"the end of {log_of(home)}:", *said]) if said else f"see {log_of(home)}"
     return CommandError(f"{error}\n{end}")
+
+
+NOT_ISOLATED = (
+    "WARNING: nothing that runs here is isolated: {why_not}\n"
+    "  What an admin starts runs as this user, on this host. What anybody else starts is refused.\n"
+    "  Install the package bubblewrap and restart the server; `rota doctor` says what is missing."
+)
+
+
+def warn_of_no_sandbox(why_not: str) -> None:
+    """Print that nothing can be isolated, what follows from that, and what to install."""
+    for text in NOT_ISOLATED.format(why_not=why_not).splitlines():
+        note(text)

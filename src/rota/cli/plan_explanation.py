@@ -8,10 +8,10 @@ from difflib import get_close_matches
 import msgspec
 
 from rota.cli.naming import kind_named
-from rota.cli.output import Part, line, printable, style_of
-from rota.cli.planned import DEPTH_MAX, place
-from rota.cli.printed import as_typed
+from rota.cli.output import Part, print_line, printable, style_of
+from rota.cli.plan_text import DEPTH_MAX, place
 from rota.cli.session import CommandError, bad_usage
+from rota.cli.typed_commands import as_typed
 from rota.engine.references import kind_of, shown
 from rota.engine.why import Step, Why
 from rota.manifest.plan_types import Cause, Plan
@@ -35,7 +35,7 @@ def write_explanation(rehearsal: Rehearsal, plan: Plan, node: str, namespace: st
         # The plan's advice names the lines of the manifests.
         why = msgspec.structs.replace(why, advice=cause.advice)
     if as_json:
-        line(json.dumps(msgspec.to_builtins(why), indent=2, ensure_ascii=False))
+        print_line(json.dumps(msgspec.to_builtins(why), indent=2, ensure_ascii=False))
     else:
         _write(rehearsal, why, known)
     return 0 if ready else NEVER
@@ -81,15 +81,15 @@ def _meant(node: str, namespace: str, known: dict[str, Part]) -> str:
 
 def _needing(rehearsal: Rehearsal, id_: str) -> Step:
     """Return the step of an object with everything that it needs. What two objects need is explained once."""
-    seen: set[str] = set()
+    explained: set[str] = set()
 
     def step(at: str, field: str, depth: int) -> Step:
-        plain = msgspec.structs.replace(rehearsal.explain(at).step, field=field, causes=[], seen_above=at in seen)
-        if at in seen:
+        plain = msgspec.structs.replace(rehearsal.explain(at).step, field=field, causes=[], seen_above=at in explained)
+        if at in explained:
             return plain
-        seen.add(at)
+        explained.add(at)
         edges = {edge.target: edge.path for edge in reversed(rehearsal.graph.references(at))}
-        if depth >= DEPTH_MAX or len(seen) >= NEEDS_MAX:
+        if depth >= DEPTH_MAX or len(explained) >= NEEDS_MAX:
             return msgspec.structs.replace(plain, more_causes=len(edges))
         causes = [step(target, path, depth + 1) for target, path in reversed(edges.items())]
         return msgspec.structs.replace(plain, causes=causes)
@@ -108,7 +108,7 @@ def _cause(plan: Plan, root: str) -> Cause | None:
 def _write(rehearsal: Rehearsal, why: Why, known: dict[str, Part]) -> None:
     _write_step(why.step, rehearsal, known, "", "")
     if why.advice:
-        line("→ ", printable(as_typed(why.advice)))
+        print_line("→ ", printable(as_typed(why.advice)))
 
 
 def _write_step(step: Step, rehearsal: Rehearsal, known: dict[str, Part], lead: str, below: str) -> None:
@@ -117,18 +117,18 @@ def _write_step(step: Step, rehearsal: Rehearsal, known: dict[str, Part], lead: 
     text, style = known.get(step.id, (step.state.lower(), ""))
     field = f"{printable(step.field)}: " if step.field else ""
     again = " (see above)" if step.seen_above else ""
-    line((lead, "dim"), (field, "dim"), step.name, "   ", (text + again, style), (where, "dim"))
+    print_line((lead, "dim"), (field, "dim"), step.name, "   ", (text + again, style), (where, "dim"))
     if step.seen_above:
         return
     bar = "│  " if step.causes or step.more_causes else "   "
     for condition in step.conditions:
-        told = ": ".join(part for part in (condition.reason, condition.message) if part)
+        text = ": ".join(part for part in (condition.reason, condition.message) if part)
         status = (condition.status, style_of(condition.status))
-        line((below + bar, "dim"), f"{condition.type}=", status, f"  {printable(told)}")
+        print_line((below + bar, "dim"), f"{condition.type}=", status, f"  {printable(text)}")
     if step.left_out:
-        line((f"{below}│  … {step.left_out} in between", "dim"))
+        print_line((f"{below}│  … {step.left_out} in between", "dim"))
     for i, cause in enumerate(step.causes):
         last = i == len(step.causes) - 1 and not step.more_causes
         _write_step(cause, rehearsal, known, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
     if step.more_causes:
-        line((f"{below}└─ … and {step.more_causes} more", "dim"))
+        print_line((f"{below}└─ … and {step.more_causes} more", "dim"))

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
 import pytest
 
-from rota.cli import wait_out
+from rota.cli import patience
+from rota.cli.patience import AWAY, PASSING, Patience
 from rota.cli.session import CommandError
-from rota.cli.wait_out import AWAY, PASSING, Patience
 from rota.client import ConnectionFailed, NoServer
 from rota.client.failures import CredentialsFailed
 from rota.registry import ApiError
@@ -19,7 +19,7 @@ Coming = int | Exception
 
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wait_out, "FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(patience, "FIRST_PAUSE_SECONDS", 0.0)
 
 
 class Server:
@@ -90,7 +90,7 @@ async def test_the_pauses_grow_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) ->
     async def note_pause(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr(wait_out, "FIRST_PAUSE_SECONDS", 1.0)
+    monkeypatch.setattr(patience, "FIRST_PAUSE_SECONDS", 1.0)
     monkeypatch.setattr(asyncio, "sleep", note_pause)
     attempts: list[list[Coming]] = [[ConnectionFailed("cut")]] * 4
     await seen(Patience().follow(Server(*attempts, [1]).follow))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rota.cli.printed import as_typed, given
 from rota.cli.session import Settings
+from rota.cli.typed_commands import as_typed, given
 from rota.engine.advice import CREATED_BY_HAND
 from tests.local.place import processes_of
 from tests.printed import BARE, FIELD, commands_in, filled, messages, problem_of, words_of

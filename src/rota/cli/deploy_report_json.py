@@ -7,20 +7,20 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from rota.cli.deployed import OUTCOMES, hidden
+from rota.cli.deploy_report import OUTCOMES, hidden
 from rota.cli.function_states import State
-from rota.cli.output import line
+from rota.cli.output import print_line
 from rota.engine.references import shown
 from rota.manifest.deploy import Deployment, Removal, Step
 from rota.manifest.deploy_diff import ABSENT, Change
 
 Json = dict[str, Any]
 LOADED = {"Ready": True, "NotLoaded": False}
-"""Whether a function could be loaded, by its verdict. Other verdicts leave that open."""
+"""The verdicts that decide whether a function could be loaded."""
 
 
-class DeployedJson:
-    """Collects the same entries as `Deployed`, and prints them at the end."""
+class DeployReportJson:
+    """Collects the same entries as `DeployReport`, and prints them at the end."""
 
     def __init__(self, deployment: Deployment, namespace: str, *, dry_run: bool) -> None:
         self._deployment = deployment
@@ -74,7 +74,7 @@ class DeployedJson:
             "functions": sorted(self._functions, key=lambda one: str(one["name"])),
             "urls": dict(self._urls),
         }
-        line(json.dumps(said, indent=2, ensure_ascii=False))
+        print_line(json.dumps(said, indent=2, ensure_ascii=False))
 
 
 def _field(change: Change) -> Json:
