@@ -20,21 +20,21 @@ from typing import Any, TypeVar
 from rota.api.instance import Address
 from rota.client import Client as AsyncClient
 from rota.client.claims import Box as AsyncBox
+from rota.client.claims import ClaimContext as AsyncClaimContext
 from rota.client.claims import ClaimLost, CommandFailed, Entry, ExecFailed, NoneFree, Result
 from rota.client.claims import Files as AsyncFiles
-from rota.client.claims import Holding as AsyncHolding
 from rota.client.claims.result import OUTPUT_BYTES_MAX
 from rota.client.target import PathLike
 
 __all__ = [
     "Box",
+    "ClaimContext",
     "ClaimLost",
     "Client",
     "CommandFailed",
     "Entry",
     "ExecFailed",
     "Files",
-    "Holding",
     "NoneFree",
     "Result",
 ]
@@ -154,9 +154,9 @@ class Client:
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         priority: int = 0,
-    ) -> Holding:
+    ) -> ClaimContext:
         """An idle instance of a pool, alone, in a `with`. See the async `Client.claim`."""
-        holding = self._client.claim(
+        claim_context = self._client.claim(
             pool,
             namespace=namespace,
             name=name,
@@ -168,25 +168,25 @@ class Client:
             annotations=annotations,
             priority=priority,
         )
-        return Holding(self._loop, holding)
+        return ClaimContext(self._loop, claim_context)
 
 
-class Holding:
-    """What `Client.claim` returns: an instance in a `with`, once."""
+class ClaimContext:
+    """The context manager that `Client.claim` returns. It can be entered once, and yields the instance."""
 
-    def __init__(self, loop: _Loop, holding: AsyncHolding) -> None:
+    def __init__(self, loop: _Loop, claim_context: AsyncClaimContext) -> None:
         self._loop = loop
-        self._holding = holding
+        self._context = claim_context
 
     @property
     def name(self) -> str:
         """The claim's name; known before it is asked for."""
-        return self._holding.name
+        return self._context.name
 
     def __enter__(self) -> Box:
         self._loop.enter()
         try:
-            return Box(self._loop, self._loop.do(self._holding.__aenter__()))
+            return Box(self._loop, self._loop.do(self._context.__aenter__()))
         except BaseException:
             self._leave()
             raise
@@ -196,8 +196,8 @@ class Holding:
 
     def _leave(self) -> None:
         try:
-            if self._holding.is_held:
-                self._loop.do(self._holding.__aexit__(None, None, None))
+            if self._context.is_held:
+                self._loop.do(self._context.__aexit__(None, None, None))
         finally:
             self._loop.leave()
 

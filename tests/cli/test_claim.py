@@ -200,5 +200,5 @@ def test_a_pool_that_cannot_come_up_is_told_with_the_reason(rota: Command) -> No
 
 def test_what_could_not_be_given_back_is_told_with_the_command_that_does(capsys: pytest.CaptureFixture[str]) -> None:
     with typed_commands.given(Settings(home="/a home")), _warnings_printed():
-        logging.getLogger("rota.client.claims.holding").warning("left; `rota release mine` gives it back sooner")
+        logging.getLogger("rota.client.claims.context").warning("left; `rota release mine` gives it back sooner")
     assert capsys.readouterr().err == "left; `rota --home '/a home' release mine` gives it back sooner\n"

@@ -19,7 +19,7 @@ from rota.cli.gateway import NOT_ROTA, SIGNALLED, backend_of
 from rota.cli.options import seconds
 from rota.cli.output import note, print_line
 from rota.cli.session import CommandError, Session, bad_usage
-from rota.client.claims import Box, ClaimLost, Holding, NoneFree
+from rota.client.claims import Box, ClaimContext, ClaimLost, NoneFree
 from rota.client.failures import ConnectionCut
 from rota.registry import ApiError
 
@@ -94,7 +94,7 @@ async def claim(
     async with session.client() as client:
         backend_of(client)
         with terminal.ends_in_good_order() as came, _warnings_printed():
-            holding = client.claim(
+            claim_context = client.claim(
                 pool,
                 name=name,
                 lease_seconds=lease_seconds,
@@ -104,9 +104,9 @@ async def claim(
                 priority=priority,
             )
             try:
-                async with reporting_wait(client, holding, pool) as waiting:
+                async with reporting_wait(client, claim_context, pool) as waiting:
                     return await _held(
-                        holding,
+                        claim_context,
                         waiting,
                         words or (SHELL if opens_shell else ()),
                         stdin or opens_shell,
@@ -140,9 +140,9 @@ def _warnings_printed() -> Iterator[None]:
 
 
 async def _held(
-    holding: Holding, waiting: asyncio.Task[None], words: Sequence[str], stdin: bool, tty: bool, keep: bool
+    claim_context: ClaimContext, waiting: asyncio.Task[None], words: Sequence[str], stdin: bool, tty: bool, keep: bool
 ) -> int:
-    async with holding as box:
+    async with claim_context as box:
         waiting.cancel()
         if keep:
             box.keep()

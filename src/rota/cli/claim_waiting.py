@@ -11,7 +11,7 @@ from urllib.parse import quote
 from rota.cli.gateway import call
 from rota.cli.output import note
 from rota.client import Client, ConnectionFailed
-from rota.client.claims import Holding
+from rota.client.claims import ClaimContext
 from rota.registry import ApiError
 
 FIRST_SECONDS = 1.0
@@ -21,9 +21,9 @@ PAUSE_SECONDS = 2.0
 
 
 @asynccontextmanager
-async def reporting_wait(client: Client, holding: Holding, pool: str) -> AsyncIterator[asyncio.Task[None]]:
+async def reporting_wait(client: Client, claim_context: ClaimContext, pool: str) -> AsyncIterator[asyncio.Task[None]]:
     """Print what a claim waits for, again when that changes, until the task is cancelled or the block ends."""
-    task = asyncio.create_task(_report(client, holding, pool))
+    task = asyncio.create_task(_report(client, claim_context, pool))
     try:
         yield task
     finally:
@@ -31,12 +31,12 @@ async def reporting_wait(client: Client, holding: Holding, pool: str) -> AsyncIt
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _report(client: Client, holding: Holding, pool: str) -> None:
+async def _report(client: Client, claim_context: ClaimContext, pool: str) -> None:
     await asyncio.sleep(FIRST_SECONDS)
     reported: object = None
     while True:
         try:
-            step = await _step(client, holding)
+            step = await _step(client, claim_context)
             if step["state"] == "Failed":
                 return  # The claim itself raises the error.
             lasting, message = _why(step)
@@ -45,13 +45,13 @@ async def _report(client: Client, holding: Holding, pool: str) -> None:
             if reported is not None:
                 lasting = reported  # Not news: the server may be starting again.
         if lasting != reported:
-            note(f"claim {holding.name} {message}")
+            note(f"claim {claim_context.name} {message}")
             reported = lasting
         await asyncio.sleep(PAUSE_SECONDS)
 
 
-async def _step(client: Client, holding: Holding) -> dict[str, Any]:
-    path = f"/v1/why/claims/{quote(client.namespace, safe='')}/{quote(holding.name, safe='')}"
+async def _step(client: Client, claim_context: ClaimContext) -> dict[str, Any]:
+    path = f"/v1/why/claims/{quote(client.namespace, safe='')}/{quote(claim_context.name, safe='')}"
     step: dict[str, Any] = (await call(client, "GET", path))["step"]
     return step
 

@@ -51,7 +51,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> Any:
-    """What is exported, imported when it is first used: a runner, which is started anew for each worker, needs none."""
+    """Import an exported name when it is first used: a runner is started for each worker, and needs none of them."""
     import importlib
 
     if name not in _MODULE_OF:

@@ -16,9 +16,9 @@ import msgspec
 
 from rota import __version__
 from rota.client import Client
-from rota.client.calls import Sleep
 from rota.client.credentials import Credential, Fixed
 from rota.client.http import HttpBackend
+from rota.client.requests import Sleep
 from rota.client.target import KubeconfigError, Target, Tls, at_url
 from rota.control.cells.counting import LinkCounting
 from rota.control.cells.fence import Fence

@@ -1,14 +1,12 @@
-"""Requests to one server, until they are answered.
+"""Requests to one server, with credentials and retries.
 
-What is sent again, and what never:
-
-- A request whose connection could not be opened, and one that the server refused with 429 or 503 and a `Retry-After`,
-  was certainly not carried out. It is sent again, a few times, after as long as the server says.
-- After 401 the credentials are fetched anew, if they can be, and the request is sent once more.
-- A read is sent again also when its connection was cut.
-- A write that may have been carried out is never sent again: the caller is told, and has to look.
-- A WebSocket is not a read: what it begins may have begun.
-- Nothing is sent again that timed out: the caller has waited long enough.
+- A request is retried if it was certainly not carried out: its connection could not be opened, or the server refused it
+  with 429 or 503 and a `Retry-After`. The number of attempts and the wait are bounded.
+- After 401 the credentials are renewed, if possible, and the request is sent once more.
+- A read is also retried if its connection was cut.
+- A write that may have been carried out is never retried: the caller gets the error and has to check.
+- A WebSocket counts as a write, because it may start something.
+- A request that timed out is never retried: the caller has waited long enough.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ from rota.client.websocket import WebSocket
 TRIES_MAX = 5
 AGAIN_SECONDS_FIRST = 0.1
 RETRY_AFTER_SECONDS_MAX = 30.0
-"""A server that wants more patience than this is not waited for."""
+"""A server that asks for a longer wait gets no retry."""
 HEARTBEAT = "heartbeat"
-"""What is preferred of a server that may take long to answer: signs of life meanwhile."""
+"""Preference for interim answers as signs of life while the server works on an answer."""
 
 Sleep = Callable[[float], Awaitable[None]]
 R = TypeVar("R", Response, "Response | Stream", "Response | WebSocket")
@@ -40,8 +38,8 @@ R = TypeVar("R", Response, "Response | Stream", "Response | WebSocket")
 _DEFAULTS = {"Accept": "application/json", "Content-Type": "application/json"}
 
 
-class Calls:
-    """Sends requests to a server, and sees to credentials and repetition. Refusals are `ApiError`."""
+class Requests:
+    """Sends requests to a server, with credentials and retries. Errors are `ApiError`."""
 
     def __init__(self, target: Target, limits: Limits, *, sleep: Sleep = asyncio.sleep) -> None:
         self._target = target
@@ -50,14 +48,14 @@ class Calls:
         self._pool = Pool(target.endpoint, None, limits)
         at = target.endpoint
         near = at.socket_path or at.host in ("localhost", "127.0.0.1", "::1")
-        # Compression pays where bytes travel.
+        # Compression pays over a network only.
         coding = "" if near else "Accept-Encoding: gzip\r\n"
         self._start = f"Host: {at.authority}\r\nUser-Agent: rota-client\r\n{coding}"
 
     async def request(
         self, method: str, path: str, body: bytes = b"", *, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """The answer, whole."""
+        """Send a request. Returns the whole answer."""
         return await self._answered(method, self._head(method, path, body, headers), body, self._pool.request)
 
     async def once(
@@ -69,7 +67,8 @@ class Calls:
         headers: Mapping[str, str] | None = None,
         patience_seconds: float = 0,
     ) -> Response:
-        """The answer, which may take that long. Sent once: the caller decides whether a retry is safe."""
+        """Send a request once: the caller decides whether a retry is safe. Returns the answer, which may take that
+        long."""
         if patience_seconds:
             headers = {**(headers or {}), "Prefer": HEARTBEAT}
 
@@ -88,7 +87,7 @@ class Calls:
         headers: Mapping[str, str] | None = None,
         patience_seconds: float = 0,
     ) -> AsyncIterator[Stream]:
-        """The answer, piece by piece. It may be silent for that long."""
+        """Send a request, and read the answer piece by piece. It may be silent for that long."""
 
         async def send(request: bytes) -> Response | Stream:
             stream = await self._pool.stream(request, patience_seconds)
@@ -107,7 +106,7 @@ class Calls:
             stream.close()
 
     async def upload(self, path: str, body: AsyncIterator[bytes], type_: str) -> Response:
-        """Put a body of a type, which is sent as it is made. It is sent once: what it is made of may be gone."""
+        """Put a body that is sent while it is made. Sent once, because its source may be gone."""
         said = {"Content-Type": type_, "Transfer-Encoding": "chunked", "Expect": "100-continue"}
 
         async def send(request: bytes) -> Response:
@@ -122,7 +121,7 @@ class Calls:
     async def websocket(
         self, path: str, *, headers: Mapping[str, str] | None = None, protocols: Sequence[str] = ()
     ) -> AsyncIterator[WebSocket]:
-        """Messages both ways, to the end of the block."""
+        """Open a WebSocket until the end of the block."""
         upgrade = self._pool.upgrade(protocols)
         said = {**(headers or {}), **upgrade.headers}
 
@@ -170,7 +169,7 @@ class Calls:
             await self._sleep(wait)
 
     def _head(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str] | None) -> str:
-        """The head of a request, up to what the credentials add. Without a body it is sent later, as it is made."""
+        """Return the head of a request without the credentials. `body` is None if it is sent while it is made."""
         said = _DEFAULTS | {name.title(): value for name, value in headers.items()} if headers else _DEFAULTS
         if body == b"":
             said = {name: value for name, value in said.items() if name != "Content-Type"}
@@ -178,7 +177,7 @@ class Calls:
         return head(method, f"{self._target.path}{path}") + self._start + lines(said.items()) + length
 
     def _show(self, credential: Credential) -> None:
-        """Use a credential from here on."""
+        """Use a credential from now on."""
         said = [*credential.headers, *([("Authorization", f"Bearer {credential.token}")] if credential.token else ())]
         try:
             shown = lines(said)

@@ -1,6 +1,6 @@
-"""A claim, from before it is asked for until it is given back.
+"""Open a claim, and release it in any case.
 
-Its name is made here, before anything is sent. So whatever becomes of the request, it can be given back by its name.
+Its name is chosen before anything is sent, so that it can be released whatever becomes of the request.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from rota.client.claims.gateway import (
     AGAIN_SECONDS_FIRST,
     AGAIN_SECONDS_MAX,
     AWAY_SECONDS_MAX,
-    Answer,
+    ClaimAnswer,
+    ClaimRequest,
     Gateway,
-    Wanted,
     patiently,
 )
 from rota.client.claims.lease import Lease
@@ -30,18 +30,18 @@ from rota.client.failures import ConnectionCut, ConnectionFailed, NotConnected
 from rota.registry import ApiError
 
 RELEASE_SECONDS_MAX = AWAY_SECONDS_MAX
-"""A claim that cannot be given back within this time is left to its lease: the server may be starting again."""
+"""Time to release a claim. After that its lease ends it: the server may be restarting."""
 LEFT_ALONE = frozenset((401, 403, 404, 409))
-"""What a server says of a claim that is not there to be given back, or not by us."""
+"""Status codes for a claim that does not exist, or that this client may not release."""
 
 log = logging.getLogger(__name__)
 
 
-class Holding:
-    """What `Client.claim` returns: an instance in an `async with`, once."""
+class ClaimContext:
+    """The context manager that `Client.claim` returns. It can be entered once, and yields the instance."""
 
-    def __init__(self, gateway: Gateway, pool: str, wanted: Wanted) -> None:
-        """A claim without a name is given one. The gateway's connection is closed at the end."""
+    def __init__(self, gateway: Gateway, pool: str, wanted: ClaimRequest) -> None:
+        """A claim without a name gets one. The gateway's connection is closed at the end."""
         self._gateway = gateway
         self._pool = pool
         self._is_ours = not wanted.name
@@ -51,16 +51,16 @@ class Holding:
         self._entered = False
         self._leaving = False
         self._unanswered = False
-        """A request was sent, and what became of it was not told."""
+        """True if a request was sent and its answer was lost."""
 
     @property
     def name(self) -> str:
-        """The claim's name; known before it is asked for."""
+        """The claim's name, which is known before it is requested."""
         return self._wanted.name
 
     @property
     def is_held(self) -> bool:
-        """It was got, and not given back."""
+        """True while the instance is held."""
         return self._box is not None
 
     async def __aenter__(self) -> Box:
@@ -84,18 +84,18 @@ class Holding:
 
     # Asking.
 
-    async def _open(self) -> Answer:
+    async def _open(self) -> ClaimAnswer:
         while True:
             try:
                 return await self._gone_on_asking()
             except ApiError as error:
-                # A server that goes down takes back what was asked for on connections that it cut.
+                # A server that shuts down releases the claims of connections that it cut.
                 if error.reason != "ClaimOver" or not (self._unanswered and self._is_ours) or self._leaving:
                     raise
                 self._unanswered = False
                 self._wanted = msgspec.structs.replace(self._wanted, name=new_name())
 
-    async def _gone_on_asking(self) -> Answer:
+    async def _gone_on_asking(self) -> ClaimAnswer:
         try:
             return await self._ask()
         except ConnectionCut:
@@ -103,10 +103,10 @@ class Holding:
         except ApiError as error:
             if error.code != 503:
                 raise
-        # Somebody was there.
+        # The server was reached.
         return await patiently(self._ask)
 
-    async def _ask(self) -> Answer:
+    async def _ask(self) -> ClaimAnswer:
         try:
             return await self._gateway.open(self._pool, self._wanted)
         except NotConnected:
@@ -115,14 +115,14 @@ class Holding:
             self._unanswered = True
             raise
 
-    async def _undo(self, opening: asyncio.Future[Answer]) -> None:
-        """Give back what may have been got, or may yet be."""
+    async def _undo(self, opening: asyncio.Future[ClaimAnswer]) -> None:
+        """Release the claim if it was granted, or may yet be."""
         self._leaving = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RELEASE_SECONDS_MAX):
                 pause = AGAIN_SECONDS_FIRST
                 while not opening.done():
-                    # The request stays under way: only its answer tells that nothing comes of it any more.
+                    # The request stays open: only its answer shows that it will not be granted later.
                     await self._try_release()
                     await asyncio.wait((opening,), timeout=pause)
                     pause = min(2 * pause, AGAIN_SECONDS_MAX)
@@ -134,7 +134,7 @@ class Holding:
 
     def _may_be_held(self, outcome: object) -> bool:
         if isinstance(outcome, ApiError):
-            # A server that has decided has none of ours. Under the name there may be somebody else's.
+            # After a final answer there is no claim of ours. One of the same name would be somebody else's.
             return self._unanswered and outcome.code >= 500
         return self._unanswered or not isinstance(outcome, NotConnected)
 
@@ -149,7 +149,7 @@ class Holding:
             if not (box.is_kept or lease.is_lost):
                 await self._release()
             elif lease.is_lost:
-                # The server may not know it yet, or be gone for good.
+                # The server may not know yet that it is lost, or may be gone for good.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RELEASE_SECONDS_MAX):
                         await self._try_release()
@@ -176,7 +176,7 @@ class Holding:
         )
 
     async def _try_release(self) -> bool:
-        """Returns whether there is nothing left to do."""
+        """Send one request. Returns True if nothing is left to do."""
         try:
             await self._gateway.release(self.name)
         except ApiError as error:
@@ -191,7 +191,7 @@ def new_name() -> str:
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Wait for something that takes a bounded time, also when whoever waits is cancelled: they are told after it."""
+    """Finish work of a bounded duration even if this task is cancelled. The cancellation is raised afterwards."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
