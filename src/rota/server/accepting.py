@@ -1,8 +1,8 @@
-"""The Accept header: which media type a client gets, and in which form. Pure.
+"""The Accept header: choose the media type and the form of an answer. Pure.
 
-As Kubernetes reads it: the choices in the order of their q, then the more specific before wildcards; the first that
-can be had is taken. A parameter `as` asks for a transformation, of which `g` and `v` name the group and version; where
-that cannot be had the choice is passed over.
+As on Kubernetes, media ranges are tried in the order of their q, specific ones before wildcards, and the first that is
+available wins. A parameter `as` requests a transformation, with `g` and `v` for its group and version; where that is
+not available, the next media range is tried.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 STREAM = "watch"
 CHOICES_MAX = 32
-"""Choices of one header that are looked at."""
+"""Media ranges of one header that are considered."""
 WEIGHT = re.compile(r"[01](\.[0-9]{0,3})?|\.[0-9]{1,3}")
 HEADERS_REMEMBERED_MAX = 256
-"""Headers that are kept as they were read: clients send the same few."""
+"""Parsed headers that are cached: clients send the same few."""
 
 
 class Transformation(NamedTuple):
@@ -32,7 +32,7 @@ class Transformation(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One choice of a header."""
+    """One media range of a header."""
 
     type: str
     subtype: str
@@ -50,18 +50,18 @@ class Choice(NamedTuple):
 
 
 class Negotiated(NamedTuple):
-    """What a client gets."""
+    """The media type and form of an answer."""
 
     media_type: str
     transformation: Transformation | None = None
 
 
 Allowed = Callable[[str, Transformation | None], bool]
-"""Whether something can be had as a media type and a transformation."""
+"""Report whether an answer is available as a media type with a transformation."""
 
 
 def negotiated(accept: str, media_types: Sequence[str], allowed: Allowed) -> Negotiated | None:
-    """The first choice that can be had; None if there is none. Without a header, the first media type."""
+    """Return the first available choice, or None. Without a header, it is the first media type."""
     if not accept:
         return Negotiated(media_types[0])
     found = _acceptable(choices(accept), media_types, allowed)
@@ -71,7 +71,7 @@ def negotiated(accept: str, media_types: Sequence[str], allowed: Allowed) -> Neg
     choice, negotiated_ = best
     if negotiated_.media_type != PROTOBUF:
         return negotiated_
-    # JSON is how objects are kept. A client that takes it as gladly as protobuf gets it.
+    # Objects are stored as JSON. A client that accepts it as much as protobuf gets it.
     for other, instead in found:
         if other.q == choice.q and instead == negotiated_._replace(media_type=JSON):
             return instead
@@ -91,7 +91,7 @@ def _acceptable(
 
 @lru_cache(HEADERS_REMEMBERED_MAX)
 def choices(accept: str) -> tuple[Choice, ...]:
-    """The choices of a header, the most wanted first."""
+    """Return the media ranges of a header, the preferred one first."""
     read = [choice for part in accept.split(",")[:CHOICES_MAX] if (choice := _choice(part)) is not None]
     return tuple(sorted(read, key=lambda choice: (-choice.q, choice.type == "*", choice.subtype == "*")))
 
@@ -100,7 +100,7 @@ def _choice(text: str) -> Choice | None:
     media_type, *rest = (part.strip() for part in text.split(";"))
     type_, slash, subtype = media_type.lower().partition("/")
     if not slash:
-        # A lone asterisk stands for everything.
+        # A single asterisk stands for all types.
         type_, subtype = ("*", "*") if type_ == "*" else ("", "")
     if not type_ or not subtype:
         return None

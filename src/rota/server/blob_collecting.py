@@ -1,4 +1,4 @@
-"""Blobs that no Function refers to are removed: when the server begins, and then again and again."""
+"""Collect blobs that no Function refers to, at the start and regularly afterwards."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rota.runtime.archive import BlobArchive
 log = logging.getLogger(__name__)
 
 COLLECT_SECONDS = 300.0
-"""So often it is looked what nothing refers to."""
+"""Time between two collections."""
 
 
 class BlobCollecting:
-    """Goes on from when it is entered until it is left."""
+    """Collects from its entry to its exit."""
 
     def __init__(self, blobs: BlobArchive, objects: Objects, clock: Clock | None = None) -> None:
         self._blobs = blobs
@@ -36,7 +36,7 @@ class BlobCollecting:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def collect(self) -> list[str]:
-        """Remove what no Function refers to and is not new. Returns the digests that are gone."""
+        """Remove old blobs that no Function refers to. Returns their digests."""
         return await asyncio.to_thread(self._blobs.collect, frozenset(referred_to(self._objects)))
 
     async def _run(self) -> None:
@@ -57,7 +57,7 @@ class BlobCollecting:
 
 
 def referred_to(objects: Objects, namespace: str = "") -> set[str]:
-    """What Functions have, and what is still served of what they had."""
+    """Return the digests of Functions, and of the versions that are still served."""
     functions = cast("list[Function]", objects.list(Function.api, namespace))
     wanted = {one.spec.source.digest for one in functions}
     served = {one.status.digest for one in functions if one.status is not None}

@@ -1,4 +1,4 @@
-"""The body of a request that is handed over as it comes, at the pace of whoever takes it."""
+"""The body of a request that is handed over in pieces, at the pace of its reader."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 HELD_BYTES_MAX = 256 * 1024
-"""What has come and was not taken yet; with more than this, nothing more is read from the client."""
+"""Received and unread bytes above which no more is read from the client."""
 BYTES_PER_SECOND_MIN = 4 * 1024
-"""What a client sends at least, in the time that it is waited for."""
+"""The least rate at which a client must send."""
 
 
 class Body:
-    """Iterate over it once. Raises ConnectionResetError when the client goes before its end."""
+    """Iterate over it once. Raises ConnectionResetError if the client goes away before its end."""
 
     def __init__(self, transport: asyncio.Transport, begin: Callable[[], None]) -> None:
-        """`begin`: told when somebody wants the body, once."""
+        """`begin` is called once, when the body is first read."""
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._begin: Callable[[], None] | None = begin
@@ -26,7 +26,7 @@ class Body:
         self._lost = False
         self._discards = False
         self.is_whole = False
-        """All of it has come."""
+        """True once all of it has been received."""
         self._waits_since = 0.0  # since when the client is waited for; 0: it is not
         self._late_seconds = 0.0  # how long it was waited for beyond what its bytes may take
 
@@ -61,7 +61,7 @@ class Body:
         return piece
 
     def late_seconds(self, now: float) -> float:
-        """How far a client that is waited for is behind one that sends as slowly as it may; 0: it is not waited for."""
+        """Return how far the client is behind the least rate; 0 if the reader is not waiting for it."""
         return self._late_seconds + now - self._waits_since if self._waits_since else 0.0
 
     def feed(self, data: bytes) -> None:
@@ -84,7 +84,7 @@ class Body:
         self._wake()
 
     def discard(self) -> None:
-        """Nobody wants the rest."""
+        """Drop the rest."""
         self._discards = True
         self._pieces.clear()
         self._resume()

@@ -1,4 +1,4 @@
-"""Answers in gzip, for clients that take it."""
+"""Compress answers with gzip for clients that accept it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from rota.server.http import Request, Response
 
 GZIP_BYTES_MIN = 128 * 1024
-"""Answers smaller than this are sent as they are: over loopback compressing costs more than it saves."""
+"""Smaller answers are not compressed: over loopback that costs more than it saves."""
 HEADERS = (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
 FASTEST, SMALLEST = 1, 9
 WITH_GZIP_HEADER = 31
@@ -21,7 +21,7 @@ def takes_gzip(request: Request) -> bool:
 
 
 async def gzipped(response: Response, request: Request) -> Response:
-    """The same answer, in gzip if it is large and the client takes it."""
+    """Return the answer, compressed if it is large and the client accepts gzip."""
     if len(response.body) < GZIP_BYTES_MIN or not takes_gzip(request):
         return response
     body = await asyncio.get_running_loop().run_in_executor(None, packed, response.body)

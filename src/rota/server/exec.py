@@ -27,14 +27,14 @@ from rota.server.upgrade import Upgrade
 
 PROTOCOL = "v5.channel.k8s.io"
 PARAMETERS_MAX = 4096
-"""Words of a command, and what else is asked."""
+"""Words of a command, and other parameters."""
 SIZE_MAX = 65535
 SIZE = re.compile(r"[0-9]{1,5}")
 TERM = re.compile(r"[-+.\w]{1,63}", re.ASCII)
 
 
 class Asked(NamedTuple):
-    """What a request asks for."""
+    """The parameters of a request."""
 
     container: str
     wanted: Wanted
@@ -43,7 +43,7 @@ class Asked(NamedTuple):
 def exec_(
     runtime: Runtime | Absent, objects: Objects, audit: Audit, request: Request, user: User, namespace: str, name: str
 ) -> Upgrade:
-    """Answer with a command's streams. What the command is, is written down nowhere: it may hold secrets."""
+    """Answer with the streams of a command. The command is not recorded anywhere: it may hold secrets."""
     with noting(audit, user, "create", Instance.api.bucket, namespace, name, "exec") as note:
         session = _session(runtime, objects, request, namespace, name)
         note.code = 101
@@ -69,7 +69,7 @@ def _session(runtime: Runtime | Absent, objects: Objects, request: Request, name
 
 
 def _env(objects: Objects, instance: Instance) -> dict[str, str]:
-    """The variables of a claim that are not in the environment of what runs: it was not started anew for them."""
+    """Return the variables of a claim whose container was not restarted for it, and so does not have them."""
     if is_restarted_for(instance):
         return {}
     try:

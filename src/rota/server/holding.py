@@ -1,4 +1,4 @@
-"""Memory that the server has for its clients: bodies that come in, and answers that go out. All of it has a bound."""
+"""The memory that a server uses for its clients: request bodies and answers. All of it is bounded."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rota.server.shares import Shares
 
 MIB = 1024 * 1024
 BODIES_BYTES_MAX = 128 * MIB
-"""Of all bodies that are being read, or whose requests are worked on."""
+"""Bytes of all bodies that are being read, or whose requests are processed."""
 BODIES_BYTES_RESERVED = 32 * MIB
-"""Of them, for admins alone."""
+"""Bytes among them that are reserved for admins."""
 BODIES_BYTES_LEAST = 3 * MIB
-"""What each party has, while there is any: one body."""
+"""Bytes that each payer may have, if there are any left: one body."""
 SMALL_BODY_BYTES = 16 * 1024
-"""A body that comes at once and is no larger is not counted: it is gone with its request."""
+"""A smaller body that arrives at once is not counted: it is gone with its request."""
 ANSWERS_BYTES_MAX = 384 * MIB
-"""Of all answers that clients have not read yet."""
+"""Bytes of all answers that clients have not read yet."""
 ANSWERS_BYTES_RESERVED = 96 * MIB
 ANSWERS_BYTES_LEAST = 4 * MIB
 ADDRESS_6_BYTES = 8
@@ -27,21 +27,21 @@ ADDRESS_6_BYTES = 8
 
 
 class Payer(NamedTuple):
-    """Whose share it is."""
+    """The key of a share, and the right to the reserve."""
 
     party: str
     may_use_reserve: bool = False
 
 
 class Answers(Shares):
-    """Bytes of answers that are not read yet. Whoever has more to say to somebody can wait until there is room."""
+    """Bytes of unread answers. A sender can wait until there is room for more."""
 
     def __init__(self, total: int, reserve: int) -> None:
         super().__init__(total, reserve, least=ANSWERS_BYTES_LEAST)
         self._waiting: OrderedDict[Payer, deque[tuple[int, asyncio.Future[None]]]] = OrderedDict()
 
     async def wait(self, payer: Payer, amount: int, seconds_max: float) -> bool:
-        """Count so many more as soon as there is room. Returns False, and counts nothing, if that takes too long."""
+        """Count bytes as soon as there is room. Returns False, and counts nothing, if that takes too long."""
         if payer not in self._waiting and self._has_room(payer, amount):
             self.take(payer.party, amount)
             return True
@@ -75,7 +75,7 @@ class Answers(Shares):
         return self.has_room(payer.party, amount, may_use_reserve=payer.may_use_reserve)
 
     def _forget(self, payer: Payer, waiting: tuple[int, asyncio.Future[None]]) -> bool:
-        """Whether it still waited. What does not has been counted meanwhile."""
+        """Stop waiting. Returns False if the bytes have been counted meanwhile."""
         queue = self._waiting.get(payer, ())
         if waiting not in queue:
             return False
@@ -86,7 +86,7 @@ class Answers(Shares):
 
 
 class Memory:
-    """What is kept of both, by party: a credential, or an address of somebody who has none."""
+    """The memory for bodies and answers, shared by credentials, and by addresses of anonymous clients."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Memory:
 
 
 class Held:
-    """Bytes that are kept for one connection, of somebody's share."""
+    """Bytes that one connection keeps, of somebody's share."""
 
     def __init__(self, shares: Shares, payer: Payer) -> None:
         self._shares = shares
@@ -109,7 +109,7 @@ class Held:
         self._counted = 0
 
     def may_hold(self, total: int) -> bool:
-        """Count that so many are kept now. Returns False, and counts as before, if there is no room for more."""
+        """Count the bytes that are kept now. Returns False, and leaves the count, if there is no room for more."""
         party, may_use_reserve = self._payer
         more = (total if total > SMALL_BODY_BYTES else 0) - self._counted
         if more > 0 and not self._shares.has_room(party, more, may_use_reserve=may_use_reserve):
@@ -123,7 +123,7 @@ class Held:
 
 
 def payer_at(peer: Any) -> Payer:
-    """Who pays where nobody has said who they are: the address at the other end."""
+    """Return the payer of an anonymous request: the address of its client."""
     host = peer[0] if isinstance(peer, tuple) else ""
     if ":" in host:
         host = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])[:ADDRESS_6_BYTES].hex()

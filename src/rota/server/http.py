@@ -1,13 +1,13 @@
-"""HTTP/1.1 on asyncio: one small, bounded server that knows nothing of what it serves.
+"""HTTP/1.1 on asyncio: a small, bounded server that knows nothing of what it serves.
 
-- A request is handed over whole, with its body; its answer is bytes, or a stream of bytes. Only where the server says
-  so is a body handed over as it comes, and then the client sends no faster than it is taken.
-- A body that does not come at once is waited for only after the request was admitted.
+- A request is handed over whole, with its body; its answer is bytes, or a stream of bytes. For targets that the server
+  chooses, the body is handed over in pieces, and the client sends no faster than they are read.
+- A body that does not arrive at once is only waited for after the request was admitted.
 - Requests of a connection are answered one after the other, in order.
-- A request may be answered by a WebSocket, which then has the connection.
-- Everything that a client sends or fails to do has a bound: head, body, time to send, time to read, connections; and
-  all bodies and all answers together, of which each party has a share.
-- An answer is written no faster than it is read. A client that does not read is cut off; nothing is kept for it.
+- A request may be answered by a WebSocket, which then owns the connection.
+- Everything that a client sends or omits is bounded: head, body, time to send, time to read, connections; and all
+  bodies and all answers together, of which each payer has a share.
+- An answer is written no faster than it is read. A client that does not read is cut off.
 """
 
 from __future__ import annotations
@@ -42,48 +42,48 @@ HEAD_BYTES_MAX = 64 * 1024
 HEADERS_MAX = 128
 """Lines of a head."""
 FRAMING_FACTOR_MAX = 8
-"""Bytes around each byte of a chunked body, beside its trailers. Chunks of one byte have five."""
+"""Bytes around each byte of a chunked body, besides its trailers. Chunks of one byte have five."""
 BODY_BYTES_MAX = 3 * 1024 * 1024
 CONNECTIONS_MAX = MOST.remote
-"""Over TCP."""
+"""Connections over TCP."""
 LOCAL_CONNECTIONS_MAX = MOST.local
-"""At the local socket: those of runners are among them, one for each."""
+"""Connections at the local socket, those of runners included, one for each."""
 PIPELINED_REQUESTS_MAX = 16
 QUERY_PARAMETERS_MAX = 100
 HANDSHAKES_MAX = 512
-"""Connections that are accepted and have not spoken TLS yet."""
+"""Connections that are accepted and have not finished their TLS handshake."""
 HEAD_SECONDS_MAX = 10.0
-"""A request's head must have arrived within this time of its first byte."""
+"""Time from the first byte of a request to the end of its head."""
 REQUEST_SECONDS_MAX = 30.0
-"""A request must have arrived whole within this time of its first byte."""
+"""Time from the first byte of a request to its end."""
 IDLE_SECONDS_MAX = 180.0
 CROWDED_IDLE_SECONDS_MAX = 5.0
-"""While there is no room for more: who asks for nothing must not keep those away who do."""
+"""The same while there is no room for more connections: idle ones make room."""
 STALLED_SECONDS_MAX = 30.0
-"""A client that takes nothing of its answer for this long is cut off."""
+"""A client that reads nothing of its answer for this long is cut off."""
 LINGER_SECONDS = 5.0
-"""How long a client that was answered before it had sent all may take to notice; hanging up would cut the answer."""
+"""Time for a client that was answered before the end of its request to notice: closing would cut the answer."""
 LINGER_BYTES_MAX = 16 * 1024 * 1024
-"""How much it may send meanwhile."""
+"""Bytes that it may send meanwhile."""
 SWEEP_SECONDS = 1.0
 WRITE_BUFFER_BYTES = 64 * 1024
-"""Bytes on their way to a client above which its answer waits. It goes on when three quarters of them are gone."""
+"""Unsent bytes above which an answer waits. It goes on when three quarters of them are sent."""
 ABORT_SECONDS_MAX = 2.0
-"""How long connections that are cut may take to clear up."""
+"""Time for aborted connections to be cleaned up."""
 
 JSON = "application/json"
 REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
 class TooManyParameters(ApiError):  # noqa: N818 - says what the request has
-    """A query with more parameters than any request needs. Refused like all else that is wrong with a request."""
+    """A query with more parameters than any request needs. It is answered like any other invalid request."""
 
     def __init__(self) -> None:
         super().__init__(400, "BadRequest", f"a request has at most {QUERY_PARAMETERS_MAX} query parameters")
 
 
 class Request:
-    """One request, complete."""
+    """One complete request."""
 
     __slots__ = (
         "_query",
@@ -109,18 +109,18 @@ class Request:
         self.headers = headers
         self.body = body
         self.peer_uid = peer_uid
-        """The user at the other end of a Unix socket; None on any other."""
+        """The user id of the client at a Unix socket, else None."""
         self.pieces: Body | None = None
-        """The body as it comes, where it is not handed over whole."""
+        """The body in pieces, if it is not handed over whole."""
         self.user: Any = None
-        """Who asks: set by whoever finds out."""
+        """The authenticated user, set by the handler."""
         self.refused: Response | None = None
-        """The answer, where there is one before the body has come."""
+        """The answer, if there is one before the body has arrived."""
         self.held = 0
-        """Bytes of the body that are counted as those of `payer`."""
+        """Bytes of the body that are counted for `payer`."""
         self.payer: Payer | None = None
         self.wants_heartbeats = False
-        """Whether interim answers may be sent while it is worked on."""
+        """True if interim answers may be sent while the request is processed."""
         self._query: dict[str, str] | None = None
 
     @property
@@ -133,7 +133,7 @@ class Request:
         return self._query
 
     def values(self, name: str) -> list[str]:
-        """All values of a query parameter. Raises TooManyParameters."""
+        """Return all values of a query parameter. Raises TooManyParameters."""
         if name not in self.query:
             return []
         return [value for each, value in parse_qsl(self.query_text, keep_blank_values=True) if each == name]
@@ -149,28 +149,28 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """An answer that goes on: every chunk is sent as it comes."""
+    """An answer in chunks, each of which is sent as it comes."""
 
     chunks: AsyncIterator[bytes]
     content_type: str = JSON
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     seconds_max: float = 0.0
-    """After this time it is ended in good order; 0: never."""
+    """Time after which it is ended in good order; 0 for never."""
     endless: bool = False
-    """Whole wherever it is ended, as a watch is. One that is not is cut instead, so that the client sees it."""
+    """True if it is complete wherever it ends, as a watch is. Others are cut, so that the client notices."""
     on_start: Callable[[Callable[[], None]], None] = lambda end: None
-    """Told, before anything is sent, how to end it early."""
+    """Called before anything is sent, with a function that ends it early."""
     on_end: Callable[[], None] = lambda: None
-    """Called once, however it ends."""
+    """Called once, at the end in any case."""
 
 
 Answer = Response | Stream | Upgrade
 Handler = Callable[[Request], Answer | Awaitable[Answer]]
 Refusal = Callable[[int, str], Response]
-"""Words an answer to what is not even a request: a status, and what is wrong."""
+"""Makes the answer to an invalid request from a status and a message."""
 Admit = Callable[[Request], Response | None]
-"""Refuses a request of which there is no more than the head, or lets its body come."""
+"""Refuses a request by its head, or lets its body come."""
 
 
 def _anybody(request: Request) -> None:
@@ -194,10 +194,10 @@ class HttpServer:
         payer: Callable[[Request], Payer | None] = _anybody,
         streams_body: Callable[[bytes], bool] = lambda target: False,
     ) -> None:
-        """The bounds are those of this module, unless there are others for who is served.
+        """The limits are those of this module unless others are given.
 
-        `payer`: whose share of the memory a request takes; None: that of the address it comes from.
-        `streams_body`: whether the body of a request to a target is handed over as it comes.
+        `payer` returns who pays for the memory of a request; None for its address. `streams_body` reports whether the
+        body of a request to a target is handed over in pieces.
         """
         self.handler = handler
         self.refusal = refusal
@@ -210,15 +210,15 @@ class HttpServer:
         self._body_bytes_max = body_bytes_max
         self.connections: set[Connection] = set()
         self.local_connections = 0
-        """How many of them are at the local socket."""
+        """Connections at the local socket among these."""
         self.strangers: OrderedDict[Connection, None] = OrderedDict()
-        """Connections that have asked for nothing yet, or that nobody is known by; the longest first."""
+        """Connections without a request so far, or without an authenticated one; the longest waiting first."""
         self.idle: OrderedDict[Connection, None] = OrderedDict()
-        """Connections of somebody known that ask for nothing now."""
+        """Idle connections of authenticated clients."""
         self._listeners: list[Listener] = []
         self._sweeper: asyncio.Task[None] | None = None
         self.closing = False
-        """No connection outlives the request that it is at."""
+        """True while connections are closed after their present request."""
         self.streams_body = streams_body
 
     @property
@@ -234,7 +234,7 @@ class HttpServer:
         return self._body_bytes_max or BODY_BYTES_MAX
 
     async def listen(self, sock: socket.socket, *, ssl: SSLContext | None = None) -> None:
-        """Listen on a bound socket, which is then the server's own."""
+        """Listen on a bound socket, which then belongs to the server."""
         loop = asyncio.get_running_loop()
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep(), name="http sweeper")
@@ -262,13 +262,13 @@ class HttpServer:
         return sum(one.entering for one in self._listeners)
 
     def is_full(self, *, local: bool) -> bool:
-        """Whether there are more connections than there should be, at the local socket or elsewhere."""
+        """Report whether there are too many connections, at the local socket or elsewhere."""
         if local:
             return self.local_connections > self.local_connections_max
         return len(self.connections) - self.local_connections > self.connections_max
 
     def make_room(self, *, sparing: Connection | None = None) -> bool:
-        """Cut the remote connection that waits for its client the longest, if there is one."""
+        """Close the remote connection that waits for its client the longest, if there is one."""
         for waiting in (self.strangers, self.idle):
             found = next((one for one in waiting if one is not sparing), None)
             if found is not None:
@@ -277,7 +277,7 @@ class HttpServer:
         return False
 
     async def close(self, grace_seconds: float = 2.0) -> None:
-        """Take no more connections, let streams and running requests end, then cut what is left."""
+        """Accept no more connections, let streams and requests end, then abort the rest."""
         self.closing = True
         for listener in self._listeners:
             await listener.close()
@@ -295,7 +295,7 @@ class HttpServer:
             await asyncio.gather(self._sweeper, return_exceptions=True)
 
     async def _sweep(self) -> None:
-        """End connections that have used up their time. One look a second at all, instead of a timer for each."""
+        """End connections whose time is up. They are checked once a second, instead of by a timer for each."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
@@ -308,7 +308,7 @@ class HttpServer:
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection."""
+    """The connection of one client."""
 
     def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server
@@ -355,7 +355,7 @@ class Connection(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         self._peer_uid = _peer_uid(sock)
         if sock is not None:
-            # A client may wait for long, and vanish.
+            # A waiting client may vanish.
             keep_alive(sock)
         server = self._server
         server.connections.add(self)
@@ -428,7 +428,7 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         if self._incoming is not None and not self._incoming.is_whole:
             return False
-        # A client that has said all may still want its answer. Over TLS the transport closes whatever is returned here.
+        # A client that has sent everything may still want its answer. A TLS transport closes in any case.
         return self._busy and self._transport.get_extra_info("sslcontext") is None
 
     # The parser's callbacks.
@@ -442,7 +442,7 @@ class Connection(asyncio.Protocol):
         self._after_head_bytes = 0
         self._head_done = False
         if not self._began:
-            # It came together with the end of the one before it.
+            # It arrived together with the end of the request before it.
             self._began, self._head_bytes = self._loop.time(), 0
 
     def on_url(self, url: bytes) -> None:
@@ -450,7 +450,7 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head_done:
-            return  # A trailer. It says nothing that anybody here would believe.
+            return  # A trailer, which is ignored.
         self._headers_count += 1
         if self._headers_count > HEADERS_MAX:
             self._refused = (431, f"the request's head has more than {HEADERS_MAX} lines")
@@ -472,7 +472,7 @@ class Connection(asyncio.Protocol):
         if self._parser.should_upgrade() and (
             "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
         ):
-            # The parser takes the body for what comes after the upgrade.
+            # The parser would take the body for input after the upgrade.
             self._refused = (400, "a request to upgrade the connection has no body")
             return
         streams = self._server.streams_body
@@ -498,7 +498,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _hold(self) -> None:
-        """Count what has come of a body that is not whole or not small. One that may not come is not waited for."""
+        """Count the received bytes of a body that is incomplete or large. If it may not come, it is not waited for."""
         request, bodies = self._coming, self._server.memory.bodies
         if request is None:
             request = self._coming = self._request()
@@ -524,7 +524,7 @@ class Connection(asyncio.Protocol):
         self._coming = None
         self._body.clear()
         self._release(request)
-        # What still comes is read and dropped: a client that sends does not see an answer before it has sent all.
+        # The rest is read and dropped, because a client reads the answer only after it has sent everything.
         self._incoming = Body(self._transport, _nothing)
         self._incoming.discard()
         self._requests.append((request, False))
@@ -539,14 +539,14 @@ class Connection(asyncio.Protocol):
         return self._server.payer(request) or payer_at(self._transport.get_extra_info("peername"))
 
     def _release(self, request: Request) -> None:
-        """Let go of the body of a request."""
+        """Release the memory of a request's body."""
         if request.held:
             self._server.memory.bodies.give_back(cast(Payer, request.payer).party, request.held)
             request.held = 0
             request.body = b""
 
     def _forget_requests(self) -> None:
-        """Nobody waits for what has come."""
+        """Drop the requests that nobody waits for."""
         for request, _ in self._requests:
             self._release(request)
         self._requests.clear()
@@ -583,7 +583,7 @@ class Connection(asyncio.Protocol):
             self._body = []
         if "prefer" in self._headers:
             request.wants_heartbeats = wants_heartbeats(self._headers, self._parser.get_http_version())
-        # A request to upgrade that gets an ordinary answer is the last: what follows it may be anything.
+        # A request to upgrade with an ordinary answer is the last: its client may have sent anything after it.
         self._requests.append((request, self._parser.should_keep_alive() and not self._parser.should_upgrade()))
         if len(self._requests) > PIPELINED_REQUESTS_MAX:
             self._transport.pause_reading()
@@ -593,7 +593,7 @@ class Connection(asyncio.Protocol):
     # Answering.
 
     def _next(self) -> None:
-        """Answer the next request, if there is one and the client takes what it is sent."""
+        """Answer the next request, if there is one and the client reads its answers."""
         while self._requests and not self._busy and self._writable is None and not self._transport.is_closing():
             request, keep_alive = self._requests.popleft()
             self._busy = True
@@ -615,7 +615,7 @@ class Connection(asyncio.Protocol):
                     self._task.add_done_callback(lambda _, request=request: self._release(request))  # type: ignore[misc]
                 if isinstance(answer, Stream):
                     answer.on_start(self.finish)
-                    # Not in the task itself: one that is cancelled before its first step does not run at all.
+                    # As a callback, because a task that is cancelled before its first step does not run at all.
                     self._task.add_done_callback(lambda _, end=answer.on_end: end())  # type: ignore[misc]
 
     async def _finish(self, request: Request, answer: Awaitable[Answer] | Answer, keep_alive: bool) -> None:
@@ -651,7 +651,7 @@ class Connection(asyncio.Protocol):
         except ConnectionError:
             self.abort()
         finally:
-            # One that was cancelled has the error, whose traceback has this connection.
+            # Break the cycle of a cancelled task, its error, the traceback and this connection.
             self._task = None
         self._next()
 
@@ -667,7 +667,7 @@ class Connection(asyncio.Protocol):
         self._sent(request, keep_alive)
 
     async def _send_large(self, request: Request, response: Response, keep_alive: bool) -> None:
-        """Write no faster than the client reads. What is not read yet is counted."""
+        """Write a large answer no faster than the client reads it. Unread bytes are counted."""
         keep_alive = keep_alive and not self._last and not self._server.closing
         head = _head(response.status, response.content_type, response.headers, keep_alive)
         answers, party, size = self._server.memory.answers, self._payer(request).party, len(response.body)
@@ -738,11 +738,11 @@ class Connection(asyncio.Protocol):
             else:
                 self.abort()
         except ConnectionError as error:
-            # What it comes from was cut, or the client is.
+            # The source of the stream was cut, or the client.
             log.info("%s %s was cut: %s", request.method, request.path, error)
             self.abort()
         except Exception:
-            # The head is out: all that is left is to cut the stream where the client can see that it is not whole.
+            # The head is sent. Cutting the stream shows the client that it is incomplete.
             log.exception("%s %s failed", request.method, request.path)
             self.abort()
         finally:
@@ -755,7 +755,7 @@ class Connection(asyncio.Protocol):
     # A WebSocket.
 
     def _upgrade(self, request: Request, upgrade: Upgrade) -> None:
-        """Hand the connection over, for good."""
+        """Hand the connection over for good."""
         if wrong := handshake.refused(request.method, request.headers):
             refusal = self._server.refusal(*wrong)
             headers = (*refusal.headers, ("Upgrade", "websocket"), ("Sec-WebSocket-Version", handshake.VERSION))
@@ -772,7 +772,7 @@ class Connection(asyncio.Protocol):
             is_local=self.is_local,
             path=request.path,
             gone=self._left,
-            # At the local socket are the server's own runners. Nobody else's share keeps them from going on.
+            # The server's own runners are at the local socket. They are not limited by shares.
             may_hold=_always if self.is_local else held.may_hold,
         )
         if self._after:
@@ -781,7 +781,7 @@ class Connection(asyncio.Protocol):
             self._upgraded.finish()
 
     def _put_aside(self, data: bytes) -> None:
-        """Keep what came after a request to upgrade for whom it is meant."""
+        """Keep input after a request to upgrade for the WebSocket."""
         if self._upgraded is not None:
             self._upgraded.websocket.data_received(data)
             return
@@ -790,8 +790,8 @@ class Connection(asyncio.Protocol):
             self._refuse(400, "a client waits for the answer before it goes on")
 
     def _left(self) -> None:
-        """Nothing is left of the connection."""
-        # These refer to the connection, too: all of them would be there until the garbage collector comes.
+        """Release everything that refers to the closed connection."""
+        # Break reference cycles, which would last until the garbage collector runs.
         self._parser, self._upgraded = cast(httptools.HttpRequestParser, None), None
         if self in self._server.connections:
             self._server.connections.discard(self)
@@ -802,7 +802,7 @@ class Connection(asyncio.Protocol):
     # Waiting for the client.
 
     def _wait(self) -> None:
-        """Be among those that are given up if there is no room. Who is at the local socket is not."""
+        """Join the connections that are closed when there is no room. Local ones are not."""
         if not self.is_local:
             (self._server.idle if self._is_known else self._server.strangers)[self] = None
 
@@ -811,7 +811,7 @@ class Connection(asyncio.Protocol):
         self._server.idle.pop(self, None)
 
     def give_up(self) -> None:
-        """Make room for somebody else. Who is in the middle of a request is told."""
+        """Close the connection to make room for another. A client in the middle of a request gets an error."""
         self._wait_no_more()
         if self._began and not self._last:
             self._refuse(429, "the request took too long to arrive, and others need the connection; try again later")
@@ -820,15 +820,15 @@ class Connection(asyncio.Protocol):
     # Hanging up.
 
     def _close(self) -> None:
-        """Close the transport once what was written is sent. A second call does nothing.
+        """Close the transport once everything is sent. A second call does nothing.
 
-        An asyncio transport of TLS that is closed twice lets go of its connection and cannot be aborted any more.
+        An asyncio transport of TLS that is closed twice loses its connection and cannot be aborted any more.
         """
         if not self._transport.is_closing():
             self._transport.close()
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer what is no proper request, and hang up."""
+        """Answer an invalid request, and hang up."""
         if self._last:
             return
         self._last = True
@@ -839,7 +839,7 @@ class Connection(asyncio.Protocol):
 
     def check_time(self, now: float, idle_seconds_max: float) -> None:
         if self._upgraded is not None:
-            return  # A WebSocket looks after itself.
+            return  # A WebSocket has timers of its own.
         body = self._incoming
         if self._lingers_until:
             if now > self._lingers_until:
@@ -858,7 +858,7 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def finish(self) -> None:
-        """Close when what is under way is done; at once when nothing is. A stream ends where it is."""
+        """Close when the present request is done; at once if there is none. A stream ends where it is."""
         self._forget_requests()
         if self._upgraded is not None:
             self._upgraded.finish()
@@ -877,7 +877,7 @@ class Connection(asyncio.Protocol):
 
 
 def _nothing() -> None:
-    """Where there is nobody to tell."""
+    """Do nothing."""
 
 
 def _always(held: int) -> bool:
@@ -898,7 +898,7 @@ def _head(status: int, content_type: str, headers: tuple[tuple[str, str], ...], 
 
 
 def _peer_uid(sock: socket.socket | None) -> int | None:
-    """The user id of the process at the other end of a Unix socket."""
+    """Return the user id of the process at the other end of a Unix socket."""
     if sock is None or sock.family != socket.AF_UNIX:
         return None
     if not hasattr(socket, "SO_PEERCRED"):

@@ -1,7 +1,8 @@
-"""Taking connections: each is counted from the moment it is accepted, also before it has spoken TLS.
+"""Accept connections. Each is counted from its acceptance, before its TLS handshake.
 
-- So many handshakes at once, each with a deadline. One more ends the oldest: who only connects keeps nobody out.
-- Without a free descriptor a listener pauses, drops whoever waits without a word, and goes on. It never ends by that.
+- The number of handshakes is bounded, and each has a deadline. One more ends the oldest, so that idle connections keep
+  nobody out.
+- Without a free descriptor a listener pauses, drops waiting connections, and goes on.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 1024
 ACCEPTED_AT_ONCE_MAX = 64
-"""Then what else there is to do has its turn."""
+"""After these, other work of the event loop has its turn."""
 PAUSE_SECONDS = 0.1
-"""Without a free descriptor."""
+"""Pause when there is no free descriptor."""
 WARNED_EVERY_SECONDS = 60.0
 HANDSHAKE_SECONDS_MAX = 10.0
 SHUTDOWN_SECONDS_MAX = 5.0
-"""How long a client may take to agree that a connection is over."""
+"""Time for a client to agree to the end of a TLS connection."""
 EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
 class Listener:
-    """Accepts on one socket until it is closed, and owns what has not become a connection yet."""
+    """Accepts on one socket until it is closed, and owns connections during their handshake."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class Listener:
         handshakes_max: int,
         make_room: Callable[[], object],
     ) -> None:
-        """`make_room` gives up a connection that nobody uses, if there is one."""
+        """`make_room` closes an unused connection, if there is one."""
         self._sock = sock
         self._protocol = protocol
         self._tls = tls
@@ -51,7 +52,7 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._entering: OrderedDict[socket.socket, asyncio.Task[None]] = OrderedDict()
         self._spare = os.open(os.devnull, os.O_RDONLY)
-        """Given up to take, and to refuse, a connection for which there is no descriptor."""
+        """Released to accept, and close, a connection for which there is no descriptor."""
         self._resuming: asyncio.TimerHandle | None = None
         self._warned_at = float("-inf")
         sock.setblocking(False)
@@ -64,7 +65,7 @@ class Listener:
         return len(self._entering)
 
     async def close(self) -> None:
-        """End what is entering, and accept no more. A second call does nothing."""
+        """Abort handshakes, and accept no more. A second call does nothing."""
         if self._sock.fileno() < 0:
             return
         if self._resuming is not None:
@@ -118,7 +119,7 @@ class Listener:
             _cut(sock)
 
     def _make_do(self) -> None:
-        """Free descriptors, and turn away who came: they would wait, and keep the listener busy with it."""
+        """Free descriptors, and drop a waiting connection, which would keep the listener busy."""
         self._drop_oldest()
         self._make_room()
         if self._spare < 0:
@@ -147,6 +148,6 @@ class Listener:
 
 
 def _cut(sock: socket.socket) -> None:
-    """End a connection whose descriptor a transport may own by now."""
+    """Shut down a socket whose descriptor a transport may own by now."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)

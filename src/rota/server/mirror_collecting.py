@@ -1,4 +1,4 @@
-"""Mirrors of repositories that are not to stay are removed: when the server begins, and then again and again."""
+"""Collect unused mirrors of repositories, at the start and regularly afterwards."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ COLLECT_SECONDS = 60.0
 
 
 class MirrorCollecting:
-    """Goes on from when it is entered until it is left."""
+    """Collects from its entry to its exit."""
 
     def __init__(self, home: Path, objects: Objects, is_short: Callable[[], bool], clock: Clock | None = None) -> None:
-        """`is_short`: whether the disk has too little space."""
+        """`is_short` reports whether the disk has too little space."""
         self._home = home
         self._objects = objects
         self._is_short = is_short
@@ -40,7 +40,7 @@ class MirrorCollecting:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def collect(self) -> list[str]:
-        """Remove what is not to stay. Returns the names of the mirrors that are gone."""
+        """Remove unused mirrors. Returns their names."""
         referred = referred_to(self._objects)
         return await asyncio.to_thread(mirrors.collect, self._home, referred, is_short=self._is_short())
 
@@ -59,7 +59,7 @@ class MirrorCollecting:
 
 
 def referred_to(objects: Objects) -> dict[str, str]:
-    """The names of the mirrors of all Workspaces, with the namespace of each."""
+    """Return the names of the mirrors of all Workspaces, with the namespace of each."""
     found = {}
     for one in cast("list[Workspace]", objects.list(Workspace.api)):
         namespace, signed = one.metadata.namespace, one.spec.secret_ref

@@ -1,6 +1,6 @@
-"""The controllers as a process of their own, against any API server: a Rota, or a cluster that has Rota's kinds.
+"""The controllers as a process of their own, for any API server: a Rota, or a cluster that has Rota's kinds.
 
-Beside them, in a folder of its own, a socket with the part of the gateway that needs no store (`gateway_operator`).
+With a folder, the operator also serves the part of the gateway that needs no store on a socket (`gateway_operator`).
 """
 
 from __future__ import annotations
@@ -45,34 +45,34 @@ from rota.server.sockets import authority_of, bind
 from rota.server.tls import ensure as ensure_tls
 
 ELSEWHERE_NAMESPACE = "default"
-"""Of the lease, on a cluster, unless it is said."""
+"""The default namespace of the lease on a cluster."""
 LOOK_SECONDS = 0.2
-"""How often it is looked who leads, to tell a person."""
+"""Time between two checks of who leads."""
 HUB_LEASE = "rota-hub"
 CELL_LEASE = "rota-cell-{}"
 PUBLISHED = "rota-hub"
-"""The ConfigMap in the system namespace that says where the cells of a hub reach it."""
+"""The ConfigMap in the system namespace with the address of a hub for its cells."""
 PASSED_STREAMS_MAX = 4096
-"""Watches of all cells together that are passed on."""
+"""Watches of all cells that are forwarded at once."""
 
 
 class Endpoint(NamedTuple):
-    """The place where a hub is reached by its cells."""
+    """The address of a hub for its cells."""
 
     host: str
     port: int
     url: str
-    """The URL that cells are told; empty: this host and port."""
+    """The URL that cells get; empty for this host and port."""
 
 
 class Part(NamedTuple):
-    """The part of Rota that an operator is."""
+    """The role of an operator."""
 
     lease: str = "rota-controllers"
     plane: Plane = HERE
     linking: Linking | None = None
     endpoint: Endpoint | None = None
-    """The listener of a hub; None: it is none."""
+    """The listener of a hub; None if the operator is no hub."""
 
 
 ALONE = Part()
@@ -95,12 +95,12 @@ async def operate(
     say: Callable[[str], None],
     part: Part = ALONE,
 ) -> None:
-    """Run until SIGTERM or SIGINT. `say` is told who leads, whenever that changes.
+    """Run until SIGTERM or SIGINT. `say` is called with the leader whenever it changes.
 
-    Without `lease_namespace` the lease is where the server itself would have it: of a Rota in its system namespace.
+    Without `lease_namespace` the lease is in the server's own namespace: for a Rota, its system namespace.
     """
     identity = identity_of_process()
-    # Asked in any case: what it is decides how it is written to, too.
+    # Determined in any case, because it also decides how objects are written.
     asking = asyncio.create_task(_is_rota(client, lambda what: say(f"{identity} waits: {what}")), name="which server")
     _end_on_signals(asking)
     try:
@@ -152,14 +152,15 @@ def _end_on_signals(task: asyncio.Task[Any]) -> None:
 
 
 async def _is_rota(client: Client, say: Callable[[str], None]) -> bool:
-    """Whether the server is a Rota. Waits until it says so: with the wrong lease this would lead beside others."""
+    """Report whether the server is a Rota. Waits for its answer, because two operators with different leases would both
+    lead."""
     backend, said = client.backend, ""
     while isinstance(backend, HttpBackend):
         try:
             return "rotaVersion" in await backend.version()
         except (OSError, ApiError) as error:
             if isinstance(error, ApiError) and error.code in (403, 404):
-                return False  # A Rota tells this to everybody whom it knows.
+                return False  # A Rota serves its version to every credential.
             if str(error) != said:
                 said = str(error)
                 say(said)
@@ -168,7 +169,7 @@ async def _is_rota(client: Client, say: Callable[[str], None]) -> bool:
 
 
 async def _answering(running: Controllers, client: Client, home: Home) -> AsyncExitStack:
-    """Answer on the socket of a folder, until what is returned is closed."""
+    """Serve on the socket of a folder. Returns a stack that ends it when closed."""
     home.prepare()
     if home.store.exists():
         raise OSError(f"{home.path} is the home of a server; choose another folder for the operator")
@@ -195,7 +196,7 @@ class Hub:
     def __init__(self, running: Controllers, backend: HttpBackend, folder: Path, endpoint: Endpoint) -> None:
         nobody = dataclasses.replace(backend.target, credentials=Fixed(Credential()))
         self._passing = HttpBackend(nobody, limits=Limits(streams=PASSED_STREAMS_MAX))
-        # Whoever asks here waits for others who do, and never do the controllers, nor their lease.
+        # A backend of its own, so that requests of cells do not delay the controllers or their lease.
         self._asking = HttpBackend(backend.target)
         self._authority = Home(folder).ca
         self._folder = folder
@@ -204,7 +205,7 @@ class Hub:
         self._http = HttpServer(answers, refusal, body_bytes_max=REPORT_BYTES_MAX)
 
     async def open(self, client: Client) -> str:
-        """Listen, and publish where. Returns the URL."""
+        """Listen, and publish the URL. Returns the URL."""
         host, port, said = self._endpoint
         sock = bind(host, port, "--listen")
         url = said or f"https://{authority_of(host, sock)}"

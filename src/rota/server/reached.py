@@ -1,8 +1,9 @@
-"""The tunnel of a cell to its hub: it opens all connections, and answers what the hub asks about its instances.
+"""The cell's end of the tunnel to its hub. It opens all connections, and answers the hub's requests about its
+instances.
 
-- The hub is let in to instances that this cell runs for it, for logs, commands and files, and to nothing else. It acts
-  here as `hub`, a scope that no token has and that allows nothing but that.
-- Connections that end are opened again, after a time that grows and differs from cell to cell.
+- The hub reaches the logs, commands and files of instances that this cell runs for it, and nothing else. It acts here
+  with the scope `hub`, which no token has and which allows only that.
+- Connections that end are opened again, after a growing and randomized pause.
 - A request ends with its connection, at once, and so does what it began.
 """
 
@@ -37,31 +38,31 @@ from rota.server.upgrade import SERVE_END_SECONDS_MAX, Upgrade
 
 AGAIN_SECONDS_FIRST = 0.2
 AGAIN_SECONDS_MAX = 5.0
-"""Between two tries to connect."""
+"""The longest pause between two attempts to connect."""
 REFUSED_SECONDS_MAX = 30.0
-"""And when the hub does not know this cell, or is of a version without this."""
+"""The pause if the hub does not know this cell, or does not support tunnels."""
 WELCOME_SECONDS_MAX = 10.0
 STEADY_SECONDS = 10.0
-"""A connection that held for so long was a good one: the next try is made soon."""
+"""A connection that lasted this long resets the pause."""
 NOT_FOUND = 404
 REFUSED = frozenset((401, 403, NOT_FOUND))
 SERVED_MAX = 160
-"""Requests under way. A hub asks for fewer; more would be those of one that does not count."""
+"""Requests under way. A correct hub sends fewer."""
 CONTROL_BYTES_MAX = 512 * 1024
 HUB = "hub"
-"""The credential, in the audit trail, of what a hub asks for in vain."""
+"""The credential in the audit trail for refused requests of a hub."""
 
 log = logging.getLogger(__name__)
 
 Serve = Callable[[Request, User], Answer | Awaitable[Answer]]
-"""Answers a request of somebody. Raises ApiError for what they may not ask."""
+"""Answers a request of a user. Raises ApiError if it is not allowed."""
 
 _from_hub: msgspec.json.Decoder[Welcome | Ask] = msgspec.json.Decoder(reaching.FromHub)
 _end = msgspec.json.Decoder(End).decode
 
 
 class Tunnel:
-    """Keeps a cell connected to its hub, for as long as `run` is not cancelled."""
+    """Keeps a cell connected to its hub while `run` runs."""
 
     def __init__(self, about: About, target: Target, objects: Objects, serve: Serve, audit: Audit) -> None:
         self._about = about
@@ -72,7 +73,7 @@ class Tunnel:
         self._path = f"/v1/cells/{quote(about.cell, safe='')}/reach"
         self._serving: set[asyncio.Task[None]] = set()
         self.trouble = ""
-        """The reason why the hub is not connected; empty: it is."""
+        """The reason why the hub is not connected; empty if it is."""
 
     async def run(self) -> None:
         limits = {"streams": SERVED_MAX + 8, "message_buffer_bytes": reaching.WAITING_BYTES_MAX}
@@ -101,7 +102,7 @@ class Tunnel:
             await answering.close()
 
     def _note(self, trouble: str) -> None:
-        """Say once what is wrong."""
+        """Record the trouble, and log it if it has changed."""
         if trouble and trouble != self.trouble:
             log.warning("the hub cannot reach what runs here: %s", trouble)
         elif self.trouble and not trouble:
@@ -109,7 +110,7 @@ class Tunnel:
         self.trouble = trouble
 
     async def _listen(self, asking: HttpBackend, answering: HttpBackend) -> None:
-        """Take what the hub asks, until the connection ends."""
+        """Receive requests of the hub until the connection ends."""
         about = self._about
         async with asking.websocket(self._path, protocols=(reaching.PROTOCOL,)) as control:
             control.send(reaching.said(Hello(about.identity, about.boot, about.version)))
@@ -118,7 +119,7 @@ class Tunnel:
                 try:
                     ask = _from_hub.decode(await control.receive())
                 except NOT_JSON as error:
-                    # A newer hub may ask for what is not known here. It waits, and is told that nobody answers.
+                    # A newer hub may send unknown messages. It gets no answer, and times out.
                     log.warning("the hub asks for what this cell does not know: %s", error)
                     continue
                 if isinstance(ask, Welcome):
@@ -131,7 +132,7 @@ class Tunnel:
                 task.add_done_callback(self._serving.discard)
 
     async def _welcomed(self, control: WebSocket) -> None:
-        """Wait for the hub to say that it is the one that this cell belongs to. Raises OSError if it is another."""
+        """Wait for the hub's identity. Raises OSError unless it is the hub of this cell."""
         try:
             async with asyncio.timeout(WELCOME_SECONDS_MAX):
                 welcome = _from_hub.decode(await control.receive())
@@ -149,7 +150,7 @@ class Tunnel:
         try:
             reaching.sought(self._objects, ask)
         except ApiError as error:
-            # By one credential, whatever the hub says of who asks for what: refusals push nothing out of the trail.
+            # All under one credential, so that refusals cannot push other lines out of the trail.
             asking = User(ask.user, "hub", ask.namespace, HUB)
             self._audit.refused(asking, ask.method.lower(), Instance.api.bucket, ask.namespace, ask.name, ask.what)
             _refuse(control, ask, error)
@@ -158,7 +159,7 @@ class Tunnel:
             async with hub.websocket(f"{self._path}/{ask.id}", protocols=(reaching.PROTOCOL,)) as websocket:
                 await self._until_over(websocket, ask, user)
         except ApiError as error:
-            # The hub has no use for it any more, or no room. If somebody waits still, they need not wait long.
+            # The hub does not take the answer. If its client still waits, this ends the wait.
             _refuse(control, ask, ApiError(503, "ServiceUnavailable", f"the hub does not take the answer: {error}"))
         except (OSError, TimeoutError) as error:
             log.info("a request of the hub was cut: %s", error)
@@ -168,7 +169,7 @@ class Tunnel:
         try:
             await asyncio.wait((serving, websocket.lost), return_when=asyncio.FIRST_COMPLETED)
             if not serving.done() and ask.what == "exec":
-                # It ends what it has started.
+                # Let it end its command.
                 await asyncio.wait((serving,), timeout=SERVE_END_SECONDS_MAX)
         finally:
             serving.cancel()
@@ -186,7 +187,7 @@ class Tunnel:
         await websocket.close(code, reason)
 
     async def _made(self, websocket: WebSocket, ask: Ask, user: User) -> Answer:
-        """Have this server answer, as it would answer somebody who asked it."""
+        """Return this server's own answer to a request."""
         request = _request(ask)
         if ask.method == "PUT":
             request.pieces = cast(Any, _Body(websocket))
@@ -254,7 +255,7 @@ def _refuse(control: WebSocket, ask: Ask, error: ApiError) -> None:
 
 
 class _Body:
-    """The body of a request, which the hub sends when it is wanted. Raises ConnectionResetError if it is cut."""
+    """The body of a request, which the hub sends when it is read. Raises ConnectionResetError if it is cut."""
 
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket

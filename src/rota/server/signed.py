@@ -1,6 +1,6 @@
-"""Tokens of which nothing is kept: one names an object by its uid, and is good for as long as that is there.
+"""Signed tokens of objects. They are not stored: each names an object by its uid, and is valid as long as that exists.
 
-It can also name the token with which it was asked for, and is then good for no longer than that.
+A token can also name the token that requested it, and then ends with that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rota.server.auth import Scope, User, read_key
 
 
 class SignedTokens:
-    """A token is an object's namespace, name and uid with a signature that only this server can make."""
+    """Tokens with an object's namespace, name and uid, signed by this server."""
 
     def __init__(self, path: Path, scope: Scope) -> None:
         self._key = read_key(path)
@@ -22,12 +22,12 @@ class SignedTokens:
         self._prefix = f"rota-{scope}-"
 
     def of(self, subject: Subject, maker: str = "") -> str:
-        """`maker`: the id of the token with which it is asked for; empty: the user of the server asks."""
+        """Return a token. `maker` is the id of the token that requests it; empty for the server's own user."""
         named = (*subject, maker) if maker else subject
         return f"{self._prefix}{'/'.join(named)}/{self._signature(named)}"
 
     def user(self, secret: str) -> User | None:
-        """Whose token this is; None when this server did not make it."""
+        """Return the user of a token; None if this server did not make it."""
         if not secret.startswith(self._prefix):
             return None
         *named, signature = secret.removeprefix(self._prefix).split("/")
@@ -40,5 +40,5 @@ class SignedTokens:
         return User(subject.name, self._scope, subject.namespace, subject.uid, maker=maker)
 
     def _signature(self, named: Sequence[str]) -> str:
-        # The scope is part of it: a token of one is none of another.
+        # Signed with the scope, so that a token of one scope is not valid for another.
         return hmac.digest(self._key, f"{self._scope}:{'/'.join(named)}".encode(), "sha256").hex()

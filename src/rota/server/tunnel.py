@@ -1,10 +1,10 @@
-"""Tunnels of a hub to its cells: logs, commands and files of an instance that runs in a cell.
+"""The hub's end of the tunnels to its cells: logs, commands and files of instances that run in cells.
 
-The cells open all connections. One of each cell stays, and over it the cell is asked; for each request it opens
-another one, over which the request is answered at the pace of the slower side.
+The cells open all connections. Each keeps one open, over which the hub sends requests; for each request it opens
+another one, over which the answer passes at the pace of the slower side.
 
-Who may ask was decided before anything here is called, as for an instance of this server. What a cell answers is not
-trusted: it is passed on to who asked, in the forms that such an answer has.
+Requests are authorized before any function here is called, as for an instance of this server. The answers of a cell are
+not trusted: only known forms of answers are passed on.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ from rota.server.unread import payer_of
 from rota.server.upgrade import Upgrade
 
 OPEN_SECONDS_MAX = 10.0
-"""A cell opens the connection for a request within this time."""
+"""Time for a cell to open the connection for a request."""
 SESSIONS_OF_CELL_MAX = 128
 """Requests under way in one cell."""
 SESSIONS_OF_CELL_RESERVED = 16
-"""Sessions among these that are for admins."""
+"""Requests among these that are reserved for admins."""
 SESSIONS_OF_CREDENTIAL_MAX = 64
 """Requests of one credential under way, in all cells together."""
 CONTROL_BYTES_MAX = 512 * 1024
-"""The most bytes of one message over the control connection: a request's head, however it is written."""
+"""Bytes of one message over the control connection: the head of a request, in any encoding."""
 WHOLE_BYTES_MAX = 1024 * 1024
-"""An answer that is larger goes out in pieces."""
+"""A larger answer is sent in pieces."""
 REASONS = {502: "BadGateway", 503: "ServiceUnavailable", 504: "Timeout"}
 BAD_GATEWAY = 1014
-"""The close code for a WebSocket whose other end was cut off beyond this server."""
+"""The close code of a WebSocket whose other end was cut off beyond this server."""
 TYPES = frozenset((JSON, TEXT, BYTES, TAR, frames.CONTENT_TYPE))
-"""Forms of answers. No others are passed on: what a browser would run is not among them."""
+"""Content types that are passed on. None of them is executed by a browser."""
 
 _from_cell: msgspec.json.Decoder[Continue | Head | End] = msgspec.json.Decoder(FromCell)
 _hello = msgspec.json.Decoder(Hello).decode
@@ -76,7 +76,7 @@ _refusal = msgspec.json.Decoder(Refusal).decode
 
 
 class Control:
-    """The connection of a cell that stays."""
+    """The permanent connection of a cell."""
 
     def __init__(self, websocket: WebSocket, boot: int) -> None:
         self.websocket = websocket
@@ -100,7 +100,7 @@ class Session:
         self.opened: asyncio.Future[WebSocket] = asyncio.get_running_loop().create_future()
 
     async def serve(self, websocket: WebSocket) -> None:
-        """Keep the connection that the cell has opened until the request is over."""
+        """Keep the cell's connection open until the request is over."""
         if self._websocket is not None or self._over.done():
             return
         self._websocket = websocket
@@ -111,18 +111,18 @@ class Session:
     def fail(self, error: ApiError) -> None:
         if not self.opened.done():
             self.opened.set_exception(error)
-            # It may be that nobody waits any more.
+            # Mark it as retrieved: nobody may wait for it.
             self.opened.exception()
 
     def end(self) -> None:
-        """End it on both sides. A second call does nothing."""
+        """End the request on both sides. A second call does nothing."""
         if self._over.done():
             return
         self._over.set_result(None)
         self.opened.cancel()
         self._forget(self)
         if self._websocket is not None and self._websocket.closed is None:
-            # The cell may be at work for somebody who is gone.
+            # The cell may still be working for a client that is gone.
             self._websocket.abort()
 
     def sent(self, size: int) -> None:
@@ -134,16 +134,16 @@ class Session:
         self._counting.received(self.cell, size)
 
     def cut(self) -> ConnectionError:
-        """Return what is wrong when the cell ends the connection too early."""
+        """Return the error for a connection that the cell ended too early."""
         return ConnectionError(f"the connection to {self.where} was cut")
 
 
 Begun = tuple[Session, WebSocket]
-"""A request, and the connection over which its cell is asked."""
+"""A request, and the connection over which it is sent to its cell."""
 
 
 class Tunnels:
-    """The connections of all cells to this hub, and the requests that go over them."""
+    """The connections of all cells to this hub, and the requests over them."""
 
     def __init__(self, audit: Audit, clock: Callable[[], float] = time.time) -> None:
         self._audit = audit
@@ -151,14 +151,14 @@ class Tunnels:
         self._controls: dict[str, Control] = {}
         self._sessions: dict[tuple[str, str], Session] = {}
         self._shares: dict[str, Shares] = {}
-        """By cell, requests under way."""
+        """Requests under way, by cell."""
         self._of_credential: dict[str, int] = {}
         self.counting = TunnelCounting(lambda: {cell: shares.used for cell, shares in self._shares.items()})
 
     # For cells.
 
     def control(self, objects: Objects, request: Request, cell: str) -> Upgrade:
-        """Take the connection of a cell that stays."""
+        """Accept the permanent connection of a cell."""
         _check_protocol(request)
 
         async def serve(websocket: WebSocket) -> None:
@@ -210,7 +210,7 @@ class Tunnels:
             session.fail(_refused_by(cell, refusal.code, refusal.reason, refusal.message, None))
 
     def session(self, request: Request, cell: str, id_: str) -> Upgrade:
-        """Take the connection that a cell opens for one request."""
+        """Accept the connection that a cell opens for one request."""
         _check_protocol(request)
         session = self._sessions.get((cell, id_))
         if session is None or session.opened.done():
@@ -226,13 +226,13 @@ class Tunnels:
     # For those who ask.
 
     async def answer(self, objects: Objects, request: Request, user: User, instance: Instance, what: str) -> Answer:
-        """Answer a request for an instance of a cell, as that cell does."""
+        """Answer a request about an instance of a cell with the cell's answer."""
         if what == "logs":
             return await self._answer(objects, request, user, instance, what)
         verb = "create" if what == "exec" else VERBS[request.method]
         meta = instance.metadata
         with noting(self._audit, user, verb, Instance.api.bucket, meta.namespace, meta.name, what) as note:
-            note.code = 499  # Should the client be gone before the answer, as web servers write it down.
+            note.code = 499  # If the client goes away before the answer, in the convention of web servers.
             answer = await self._answer(objects, request, user, instance, what)
             note.code = 101 if isinstance(answer, Upgrade) else answer.status
             return answer
@@ -304,7 +304,7 @@ class Tunnels:
             self._of_credential[party] = left
 
     async def _begun(self, session: Session, websocket: WebSocket, head: Head) -> Answer:
-        """Return the answer that a head is the beginning of."""
+        """Return the answer that begins with a head."""
         what = session.ask.what
         if (head.status == 101) != (what == "exec" and head.status < 400) or head.status not in STATUSES:
             raise _rubbish(session.cell)
@@ -355,7 +355,7 @@ def _away(code: int, cell: str, message: str) -> ApiError:
 
 
 def _refused_by(cell: str, code: int, reason: str, message: str, details: dict[str, Any] | None) -> ApiError:
-    """Return a refusal of a cell. It says nothing of who the client is here."""
+    """Return the error for a refusal by a cell. It does not depend on the client of the hub."""
     if code not in STATUSES or code < 400:
         return _rubbish(cell)
     return ApiError(code, reason, message, details=details)
@@ -391,10 +391,10 @@ def _message(session: Session, text: str) -> Continue | Head | End:
 
 
 async def _opened(session: Session, control: WebSocket) -> WebSocket:
-    """Ask the cell, and wait for the connection that it opens."""
+    """Send the request to the cell, and wait for the connection that it opens."""
     try:
         async with asyncio.timeout(OPEN_SECONDS_MAX):
-            # One that takes nothing is not told more and more.
+            # Do not queue messages for a cell that reads none.
             await control.drain()
             control.send(reaching.said(session.ask))
             return await session.opened
@@ -404,7 +404,7 @@ async def _opened(session: Session, control: WebSocket) -> WebSocket:
 
 
 async def _exchange(session: Session, websocket: WebSocket, request: Request) -> Head:
-    """Send the body of a request, if it is wanted, until there is an answer."""
+    """Send the body of a request if the cell asks for it, until its answer begins."""
     sending: asyncio.Future[None] | None = None
     try:
         while True:
@@ -432,7 +432,7 @@ async def _send(session: Session, websocket: WebSocket, pieces: AsyncIterator[by
 
 
 async def _chunks(session: Session, websocket: WebSocket) -> AsyncIterator[bytes]:
-    """The body of an answer. Raises ConnectionError when it ends too early."""
+    """Yield the body of an answer. Raises ConnectionError if it ends too early."""
     while True:
         try:
             came = await websocket.receive()
@@ -461,7 +461,7 @@ async def _whole(session: Session, chunks: AsyncIterator[bytes]) -> bytes:
 
 
 async def _relay(session: Session, user: WebSocket, cell: WebSocket) -> None:
-    """Carry the messages of a command both ways, until either side ends."""
+    """Pass messages of a command both ways, until either side ends."""
     up = asyncio.ensure_future(_up(session, user, cell))
     down = asyncio.ensure_future(_down(session, cell, user))
     try:
@@ -481,14 +481,14 @@ async def _relay(session: Session, user: WebSocket, cell: WebSocket) -> None:
 
 
 async def _up(session: Session, user: WebSocket, cell: WebSocket) -> None:
-    """Pass on what a client sends, until it goes."""
+    """Pass on messages of a client until it goes away."""
     with contextlib.suppress(Closed):
         while True:
             message = await user.receive()
             if isinstance(message, str) or not message:
                 continue
             if message[0] != STDIN:
-                # The others are short. One that is not is nothing that a command could be told.
+                # Other messages are short. Long ones are invalid, and dropped.
                 pieces = [message] if len(message) <= reaching.PIECE_BYTES else []
             else:
                 pieces = [
@@ -496,7 +496,7 @@ async def _up(session: Session, user: WebSocket, cell: WebSocket) -> None:
                     for at in range(1, len(message), reaching.PIECE_BYTES)
                 ]
             with contextlib.suppress(Closed):
-                # A command may end before its input. What it has said is still to be passed on.
+                # A command may end before its input. Its output is still passed on.
                 for piece in pieces:
                     session.sent(len(piece))
                     cell.send(piece)
@@ -504,7 +504,7 @@ async def _up(session: Session, user: WebSocket, cell: WebSocket) -> None:
 
 
 async def _down(session: Session, cell: WebSocket, user: WebSocket) -> None:
-    """Pass on what a command says, to its end."""
+    """Pass on the output of a command to its end."""
     with contextlib.suppress(Closed):
         while True:
             message = await cell.receive()

@@ -1,4 +1,4 @@
-"""Answers that somebody with a credential has not read yet, and what they get while there are too many of them."""
+"""Limits for unread answers of users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def payer_of(user: User) -> Payer:
 
 
 def check_room(answers: Shares, user: User, size: int = 1) -> None:
-    """Raise 429 for somebody who leaves so much unread that there is no room for an answer."""
+    """Raise 429 for a user with so many unread answers that there is no room for another one."""
     party, may_use_reserve = payer_of(user)
     if not answers.has_room(party, size, may_use_reserve=may_use_reserve):
         raise too_busy(
