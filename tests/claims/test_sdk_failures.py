@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from rota import ApiError, Client
-from rota.client.claims import TreeRefused, gateway, trees
+from rota.client.claims import TreeRefused, context, gateway, trees
 from rota.client.failures import ConnectionCut
 from rota.client.http import HttpBackend
 from rota.client.target import local

@@ -20,7 +20,7 @@ from rota.runtime import blobs as kept
 from rota.runtime.blobs import COUNTED_BYTES_MIN, BlobRefused, Blobs, digest_of
 from rota.runtime.interface import Subject
 from rota.server.blob_collecting import COLLECT_SECONDS, BlobCollecting
-from rota.server.signed import SignedTokens
+from rota.server.signed_tokens import SignedTokens
 from tests.conformance.planes import LocalPlane, memory
 from tests.server.conftest import Reply, Server, served
 

@@ -17,7 +17,8 @@ from rota.client.failures import TimedOut
 from rota.client.http import HttpBackend
 from rota.server.app import refusal
 from rota.server.heartbeats import INTERIM
-from rota.server.http import HttpServer, Response
+from rota.server.http import Response
+from rota.server.http_server import HttpServer
 from tests.client.scripted import Exchange, client_of, serving
 from tests.functions.town import Town
 from tests.server.conftest import Server

@@ -16,7 +16,7 @@ from rota.cli.session import CommandError, Session, bad_usage
 from rota.client import Client
 
 if TYPE_CHECKING:
-    from rota.server.operator import Endpoint, Part
+    from rota.server.operator import HubAddress, OperatorRole
 
 PORT_MAX = 65535
 
@@ -108,13 +108,13 @@ async def operator(
     if as_hub and gateway is None:
         raise bad_usage("--as-hub: say --gateway FOLDER, too: the hub keeps its certificates there")
     async with session.client() as client:
-        part = await _part(client, _endpoint(listen, url) if as_hub else None, cell, city, hub, hub_ca, token_file)
-        await operate(client, lease_namespace=lease_namespace, gateway=gateway, say=print_line, part=part)
+        role = await _role(client, _endpoint(listen, url) if as_hub else None, cell, city, hub, hub_ca, token_file)
+        await operate(client, lease_namespace=lease_namespace, gateway=gateway, say=print_line, role=role)
 
 
-def _endpoint(listen: str, url: str) -> Endpoint:
+def _endpoint(listen: str, url: str) -> HubAddress:
     from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT
-    from rota.server.operator import Endpoint
+    from rota.server.operator import HubAddress
 
     found = re.fullmatch(r"(?:\[([^][]+)\]|([^][:]+)):([0-9]{1,5})", listen or f"{DEFAULT_HOST}:{DEFAULT_PORT}")
     if found is None or int(found[3]) > PORT_MAX:
@@ -122,18 +122,18 @@ def _endpoint(listen: str, url: str) -> Endpoint:
         raise bad_usage(f"--listen {listen}: it takes {takes}")
     if url and not re.fullmatch(r"https://[^/@?#\s]+", url):
         raise bad_usage(f"--url {url}: it takes the form https://HOST:PORT")
-    return Endpoint(found[1] or found[2], int(found[3]), url)
+    return HubAddress(found[1] or found[2], int(found[3]), url)
 
 
-async def _part(
+async def _role(
     client: Client,
-    endpoint: Endpoint | None,
+    endpoint: HubAddress | None,
     cell: str,
     city: str,
     hub: str,
     authority: str,
     token_file: Path | None,
-) -> Part:
+) -> OperatorRole:
     """Return the role of the operator. A cell that has not joined yet joins."""
     from rota.server import operator as parts
     from rota.server.cluster_membership import ClusterMember

@@ -19,26 +19,26 @@ from rota.registry.selectors import named
 from rota.registry.system import stored_uid
 from rota.runtime.descriptors import MOST, Connections
 from rota.server import discovery, media, openapi, reviews
-from rota.server.accepting import JSON, Negotiated
 from rota.server.audit import NOBODY, Audit
 from rota.server.auth import READ, Tokens, User, allows, verbs_of
 from rota.server.cells import AUTHORITY, authority_of
 from rota.server.finishing import finished
 from rota.server.gateway import Gateway
 from rota.server.health import Health, is_health
-from rota.server.holding import Memory, Payer
 from rota.server.http import (
     Answer,
     Request,
     Response,
     Stream,
 )
-from rota.server.objects import METHOD, NOT_ALLOWED, NOT_FOUND, Objects, Written, check_possible, verb_of, warned
+from rota.server.memory import Memory, Payer
+from rota.server.negotiation import JSON, Negotiated
+from rota.server.objects import METHOD, NOT_ALLOWED, NOT_FOUND, Objects, WriteResult, check_possible, verb_of, warned
 from rota.server.routing import Route, route
 from rota.server.shares import Seats, Shares
 from rota.server.shedding import Shedding
-from rota.server.signed import SignedTokens
-from rota.server.unread import check_room, payer_of
+from rota.server.signed_tokens import SignedTokens
+from rota.server.unread_answers import check_room, payer_of
 from rota.server.upgrade import Upgrade
 from rota.store import Event
 
@@ -283,15 +283,15 @@ class App:
         raise forbidden(user, verb, where)
 
     async def _under_bound(self, request: Request, where: Route, verb: str, user: User) -> Answer:
-        count = self._requests.get(user.party, 0)
+        count = self._requests.get(user.share_key, 0)
         if count >= REQUESTS_PER_USER_MAX:
             return refusal(429, f"there are {REQUESTS_PER_USER_MAX} requests with this credential under way already")
         if crowded := self._crowded(request, user):
             return crowded
         give_back = self._keep(request, user)
-        self._requests[user.party] = count + 1
+        self._requests[user.share_key] = count + 1
         try:
-            await self._seats.enter(user.party, may_use_reserve=user.scope == "admin")
+            await self._seats.enter(user.share_key, may_use_reserve=user.scope == "admin")
             try:
                 if verb == "list":
                     return await self._objects.list(request, where)
@@ -307,9 +307,9 @@ class App:
         finally:
             give_back()
             # Entries without requests are removed, because each claim has a credential of its own.
-            left = self._requests.pop(user.party) - 1
+            left = self._requests.pop(user.share_key) - 1
             if left:
-                self._requests[user.party] = left
+                self._requests[user.share_key] = left
 
     async def _write(self, request: Request, where: Route, verb: str, user: User) -> Response:
         """Write, and record it in the audit trail. A write that has begun is recorded even if the client goes away."""
@@ -319,7 +319,7 @@ class App:
     async def _written(
         self, request: Request, where: Route, verb: str, user: User, has_left: asyncio.Event
     ) -> Response:
-        handler: Callable[..., Awaitable[Written]] = getattr(self._objects, verb)
+        handler: Callable[..., Awaitable[WriteResult]] = getattr(self._objects, verb)
         if verb == "deletecollection":
 
             def deleted(name: str, revision: int, dry_run: bool) -> None:
@@ -344,16 +344,16 @@ class App:
     def _keep(self, request: Request, user: User) -> Callable[[], None]:
         """Count a connection as busy. Returns a function that gives it back."""
         shares = self._shares(request)
-        shares.take(user.party)
-        return lambda: shares.give_back(user.party)
+        shares.take(user.share_key)
+        return lambda: shares.give_back(user.share_key)
 
     def _crowded(self, request: Request, user: User) -> Response | None:
         """Return a refusal if the credential keeps its share of connections busy, else None."""
         shares = self._shares(request)
-        if shares.has_room(user.party, may_use_reserve=user.scope == "admin"):
+        if shares.has_room(user.share_key, may_use_reserve=user.scope == "admin"):
             return None
         message = (
-            f'User "{user.name}" has {shares.of(user.party)} requests and watches under way, which is the share of '
+            f'User "{user.name}" has {shares.of(user.share_key)} requests and watches under way, which is the share of '
             f"this credential while {shares.used} of {shares.total} connections are busy; try again later"
         )
         return refusal(429, message)
@@ -366,14 +366,14 @@ class App:
 
         def started(end: Callable[[], None]) -> None:
             nonlocal forget
-            self._shares(request).take(user.party)
+            self._shares(request).take(user.share_key)
             forget = self._ends_with(user, end)
             stream.on_start(end)
 
         seconds = min(stream.seconds_max or user.seconds_left, user.seconds_left or stream.seconds_max)
 
         def ended() -> None:
-            self._shares(request).give_back(user.party)
+            self._shares(request).give_back(user.share_key)
             forget()
             stream.on_end()
 
@@ -412,30 +412,30 @@ class App:
 
     # Everything else.
 
-    async def _settled(self, answer: Awaitable[Answer], request: Request, user: User) -> Answer:
+    async def _finished(self, answer: Awaitable[Answer], request: Request, user: User) -> Answer:
         if crowded := self._crowded(request, user):
             cast(Any, answer).close()
             return crowded
         give_back = self._keep(request, user)
         try:
-            settled = await (self._while_good(answer, user) if self._gateway.goes_in(request) else answer)
+            result = await (self._while_good(answer, user) if self._gateway.goes_in(request) else answer)
         except ApiError as error:
             return failed(error)
         finally:
             give_back()
-        if isinstance(settled, Response):
-            return settled
+        if isinstance(result, Response):
+            return result
         # The stream has not begun, so an end of the credential meanwhile has not ended it.
         still = self._user(request)
         if still is None or (still.token_id, still.rules) != (user.token_id, user.rules):
             counted: Answer = failed(ended_meanwhile())
         else:
-            counted = self._counted(settled, request, still)
+            counted = self._counted(result, request, still)
         if isinstance(counted, Response):
             # Close the unused stream.
-            if isinstance(settled, Stream):
-                await cast(Any, settled.chunks).aclose()
-            settled.on_end()
+            if isinstance(result, Stream):
+                await cast(Any, result.chunks).aclose()
+            result.on_end()
         return counted
 
     async def _while_good(self, answer: Awaitable[Answer], user: User) -> Answer:
@@ -469,7 +469,7 @@ class App:
                 return answer
             if isinstance(answer, Stream | Upgrade):
                 return self._counted(answer, request, user)
-            return self._settled(answer, request, user)
+            return self._finished(answer, request, user)
         found = self._discovered(request, parts)
         if found is None:
             raise ApiError(404, "NotFound", NOT_FOUND)

@@ -47,7 +47,7 @@ _encode = msgspec.json.Encoder().encode
 log = logging.getLogger(__name__)
 
 
-class Line(msgspec.Struct, omit_defaults=True, rename="camel"):
+class Entry(msgspec.Struct, omit_defaults=True, rename="camel"):
     """A line of the trail."""
 
     time: str
@@ -72,11 +72,11 @@ class Line(msgspec.Struct, omit_defaults=True, rename="camel"):
     """`RequestReceived` for a line that is written before the act, where recording is required."""
 
 
-def _cut(line: Line) -> Line:
+def _cut(line: Entry) -> Entry:
     return msgspec.structs.replace(line, **{name: getattr(line, name)[:TEXT_LENGTH_MAX] for name in TEXTS})
 
 
-TEXTS = tuple(field.name for field in msgspec.structs.fields(Line) if field.type is str)
+TEXTS = tuple(field.name for field in msgspec.structs.fields(Entry) if field.type is str)
 
 
 class Audit:
@@ -123,7 +123,7 @@ class Audit:
             self._uncount(user)
             count = 0
         about = (self._now(), user.name, user.scope, verb, resource, namespace, name, subresource, code, revision)
-        self._write(Line(*about, dry_run, user.token_id, count=count, role=user.role_path))
+        self._write(Entry(*about, dry_run, user.token_id, count=count, role=user.role_path))
 
     def refused(
         self,
@@ -141,7 +141,7 @@ class Audit:
         if count is None:
             return
         about = (self._now(), user.name, user.scope, verb, resource, namespace, name, subresource, code)
-        self._write(Line(*about, token=user.token_id, reason=reason, count=count, role=user.role_path))
+        self._write(Entry(*about, token=user.token_id, reason=reason, count=count, role=user.role_path))
 
     def _count(self, user: User) -> int | None:
         """Return the number of refusals that were only counted before this one, or None if this one is, too."""
@@ -149,20 +149,20 @@ class Audit:
         if int(now) // HOUR_SECONDS != self._hour:
             self._hour = int(now) // HOUR_SECONDS
             self._refused = {id_: one for id_, one in self._refused.items() if one.held_back}
-        key = user.party
+        key = user.share_key
         if key not in self._refused and len(self._refused) >= REFUSED_KEYS_MAX:
             key = "*"
         return self._refused.setdefault(key, _Refusals()).take(now)
 
     def _uncount(self, user: User) -> None:
         """Take the last refusal out of the count, because it gets a line."""
-        self._refused[user.party if user.party in self._refused else "*"].held_back -= 1
+        self._refused[user.share_key if user.share_key in self._refused else "*"].held_back -= 1
 
     def begin(self, user: User, method: str, path: str) -> None:
         """Where recording is required, record an act before it is done. Raises ApiError if that fails."""
         if self.required:
             self._write(
-                Line(
+                Entry(
                     self._now(),
                     user.name,
                     user.scope,
@@ -177,14 +177,14 @@ class Audit:
     def check(self) -> None:
         """Raise ApiError if recording is required and the last line could not be written."""
         if self.required and self.trouble:
-            self._write(Line(self._now(), "", "", "resume", "audit"))
+            self._write(Entry(self._now(), "", "", "resume", "audit"))
 
-    def _write(self, line: Line) -> None:
+    def _write(self, line: Entry) -> None:
         text = _encode(line) + b"\n"
         if len(text) > LINE_BYTES_USUAL:
             text = _encode(_cut(line)) + b"\n"
         if self._lost:
-            text = _encode(Line(line.time, "rota", "server", "lose", "audit", name=str(self._lost))) + b"\n" + text
+            text = _encode(Entry(line.time, "rota", "server", "lose", "audit", name=str(self._lost))) + b"\n" + text
         try:
             self._append(text)
         except (OSError, ValueError) as error:
@@ -220,7 +220,7 @@ class Audit:
         left = sum(one.held_back for one in self._refused.values())
         if left:
             with contextlib.suppress(ApiError):
-                self._write(Line(self._now(), "", "", "refused", "requests", count=left))
+                self._write(Entry(self._now(), "", "", "refused", "requests", count=left))
         self._file.close()
 
     def _now(self) -> str:

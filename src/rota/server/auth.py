@@ -79,7 +79,7 @@ class User(msgspec.Struct, frozen=True):
     """The uid of the Cell that it belongs to, with which it ends."""
 
     @property
-    def party(self) -> str:
+    def share_key(self) -> str:
         """The key of its share of limited resources. Credentials that one token has requested share with it."""
         return self.maker or self.token_id
 

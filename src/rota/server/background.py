@@ -74,7 +74,7 @@ class Restarted(NamedTuple):
 async def start(home: Home, options: Options, container: Container | None) -> Started:
     """Start a server unless one runs. Raises `NotReady` and `CannotRun`."""
     async with _alone(home):
-        found = await _settled(home)
+        found = await _found_after_start(home)
         if found.condition == "running":
             assert found.pid is not None and found.state is not None
             return Started(found.pid, found.state, is_new=False)
@@ -90,7 +90,7 @@ async def restart(home: Home, options: Options, container: Container | None) -> 
     cannot be reached from a container: they are ended in good order, and started again by the new server.
     """
     async with _alone(home):
-        found = await _settled(home)
+        found = await _found_after_start(home)
         before = found.state if found.condition == "running" else None
         ended, killed = None, False
         if before is not None and container is None and not before.image:
@@ -122,7 +122,7 @@ async def _alone(home: Home) -> AsyncIterator[None]:
         os.close(descriptor)
 
 
-async def _settled(home: Home) -> Found:
+async def _found_after_start(home: Home) -> Found:
     """Return the state of the server once it is not starting any more: `rota up` may have begun just now."""
     deadline = time.monotonic() + READY_SECONDS_MAX
     while (found := find(home)).condition == "starting":

@@ -44,7 +44,7 @@ class CannotRun(OSError):  # noqa: N818 - says what is wrong
     """A server cannot be run from an image. The message says why, and what to do."""
 
 
-class Choice(NamedTuple):
+class ImageChoice(NamedTuple):
     """An image, and the source that names it."""
 
     image: str
@@ -64,17 +64,17 @@ class _ContainerRecord(msgspec.Struct, frozen=True):
     facts: Facts
 
 
-def chosen(flag: str | None, environment: Mapping[str, str], folder: Path, last: str = "") -> Choice:
+def chosen(flag: str | None, environment: Mapping[str, str], folder: Path, last: str = "") -> ImageChoice:
     """Return the flag, else the environment, else the project's file, else the last start's. An empty flag means
     none."""
     if flag is not None:
-        return Choice(flag, "--image")
+        return ImageChoice(flag, "--image")
     if environment.get(VARIABLE):
-        return Choice(environment[VARIABLE], VARIABLE)
+        return ImageChoice(environment[VARIABLE], VARIABLE)
     file = folder / PROJECT_ENVIRONMENT
     if named := _in_file(file):
-        return Choice(named, str(file))
-    return Choice(last, "the image of the last start; --image= runs the server natively")
+        return ImageChoice(named, str(file))
+    return ImageChoice(last, "the image of the last start; --image= runs the server natively")
 
 
 def _in_file(path: Path) -> str:
@@ -100,7 +100,7 @@ def _in_file(path: Path) -> str:
     return found
 
 
-async def checked(choice: Choice, home: Path) -> Container | None:
+async def checked(choice: ImageChoice, home: Path) -> Container | None:
     """Return the container for a choice, or None to run natively. Raises `CannotRun` before anything is changed."""
     if not choice.image:
         return None

@@ -80,7 +80,7 @@ class Batches:
         except ApiError as error:
             return Response(error.code, _encode(error.status()))
         try:
-            answers = await self._registry.write(operations, party=user.party or user.name)
+            answers = await self._registry.write(operations, party=user.share_key or user.name)
         except ApiError as error:
             # One operation failed, but all were examined. Each object has one line.
             tried = dict.fromkeys((VERBS[o.verb], o.kind.bucket, o.namespace, o.name) for o in operations)
@@ -108,8 +108,8 @@ class Batches:
                     tried.append(refused)
                 yield tried[-1]
 
-        party = user.party or user.name
-        answers = await self._registry.write_each(decided_on(), bytes_max=BATCH_BYTES_MAX, party=party)
+        share_key = user.share_key or user.name
+        answers = await self._registry.write_each(decided_on(), bytes_max=BATCH_BYTES_MAX, party=share_key)
         results = []
         for o, answer in zip(tried, answers, strict=True):
             if isinstance(o, Operation):

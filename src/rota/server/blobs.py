@@ -31,7 +31,7 @@ from rota.server.auth import User, moves_blobs
 from rota.server.blob_collecting import referred_to
 from rota.server.http import Answer, Request, Response, Stream
 from rota.server.shares import Shares
-from rota.server.unread import payer_of
+from rota.server.unread_answers import payer_of
 
 PUTS_AT_ONCE_MAX = 16
 PUTS_LEAST = 2
@@ -100,12 +100,12 @@ class BlobRequests:
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > self.blobs.blob_bytes_max:
             raise ApiError(413, "RequestEntityTooLarge", f"a blob has at most {self.blobs.blob_bytes_max} bytes")
-        party, may_use_reserve = payer_of(user)
-        if not self._puts.has_room(party, may_use_reserve=may_use_reserve):
-            own = self._puts.of(party)
+        key, may_use_reserve = payer_of(user)
+        if not self._puts.has_room(key, may_use_reserve=may_use_reserve):
+            own = self._puts.of(key)
             raise too_busy(f"{self._puts.used} blobs are on their way already, {own} of them yours")
         assert request.pieces is not None
-        self._puts.take(party)
+        self._puts.take(key)
         try:
             async with asyncio.timeout(min(PUT_SECONDS_MAX, user.seconds_left or PUT_SECONDS_MAX)):
                 new = await self._stored(
@@ -118,13 +118,13 @@ class BlobRequests:
         except TimeoutError:
             raise ApiError(408, "Timeout", f"a blob must have come within {PUT_SECONDS_MAX:.0f} seconds") from None
         finally:
-            self._puts.give_back(party)
+            self._puts.give_back(key)
         return Response(201 if new else 200, _encode({"digest": digest, "bytes": self.blobs.size(digest)}))
 
     async def _stored(self, objects: Objects, user: User, digest: str, pieces: AsyncIterator[bytes], size: int) -> bool:
         """Store a blob within the share of a tenant: at most as much as is left for all others, and at least one
         blob."""
-        tenant = user.namespace or payer_of(user).party
+        tenant = user.namespace or payer_of(user).key
         # Blobs that the tenant refers to count as its own, whoever has put them.
         digests = self._put_by.get(tenant, set()) | (referred_to(objects, tenant) if user.namespace else set())
         sizes = await asyncio.to_thread(lambda: {one: self.blobs.counted(one) for one in digests})

@@ -52,7 +52,7 @@ REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))
 REPEATABLE_HEADER = "idempotency-key"
 END_SECONDS_MAX = 2.0
 """Time for calls under way to end when the server stops."""
-TOLD_SECONDS_MAX = 2.0
+RECORD_SECONDS_MAX = 2.0
 """Time to record and answer those that have not."""
 EVENTS_BYTES_MAX = 128 * 1024 * 1024
 """Bytes of the events of all calls under way. A call goes on without its client, and its body is no longer counted; as
@@ -115,23 +115,23 @@ class Calling:
             # Readers of Tasks can read the stored event.
             event["headers"] = {name: value for name, value in event["headers"].items() if name not in SECRET}
             is_repeatable = request.method in REPEATABLE or REPEATABLE_HEADER in request.headers
-            return await self._later(function, _encode(event), is_repeatable=is_repeatable)
-        identity, content, party = new_identity(function.metadata.name), _encode(event), _party(function)
+            return await self._deferred(function, _encode(event), is_repeatable=is_repeatable)
+        identity, content, share_key = new_identity(function.metadata.name), _encode(event), _share_key(function)
         del event
-        if not self._events.has_room(party, len(content)):
-            message = f"calls that are not over have {self._events.of(party)} bytes, which is the namespace's share"
+        if not self._events.has_room(share_key, len(content)):
+            message = f"calls that are not over have {self._events.of(share_key)} bytes, which is the namespace's share"
             return said(429, message, ("Retry-After", str(RETRY_SECONDS)))
-        self._events.take(party, len(content))
+        self._events.take(share_key, len(content))
         about = {"method": request.method, "path": path}
         made = asyncio.create_task(self._made(function, about, identity, content))
         self._under_way[identity.uid] = made
-        made.add_done_callback(lambda _: self._over(identity, party, len(content)))
+        made.add_done_callback(lambda _: self._over(identity, share_key, len(content)))
         # A client that goes away does not end its call: each end would cost a restart of a worker.
         return await asyncio.shield(made)
 
-    def _over(self, identity: Identity, party: str, event_bytes: int) -> None:
+    def _over(self, identity: Identity, share_key: str, event_bytes: int) -> None:
         del self._under_way[identity.uid]
-        self._events.give_back(party, event_bytes)
+        self._events.give_back(share_key, event_bytes)
 
     async def _made(self, function: Function, about: Mapping[str, str], identity: Identity, event: bytes) -> Answer:
         meta = function.metadata
@@ -166,9 +166,9 @@ class Calling:
         for id_ in self._under_way:
             self._serving.calls.give_up(id_, "the server was ended while it ran")
         if self._under_way:
-            await asyncio.wait(self._under_way.values(), timeout=TOLD_SECONDS_MAX)
+            await asyncio.wait(self._under_way.values(), timeout=RECORD_SECONDS_MAX)
 
-    async def _later(self, function: Function, event: bytes, *, is_repeatable: bool) -> Answer:
+    async def _deferred(self, function: Function, event: bytes, *, is_repeatable: bool) -> Answer:
         """Create a Task for a call, and answer with its place."""
         if len(event) > EVENT_BYTES_MAX:
             return said(413, f"a call that is answered later has at most {EVENT_BYTES_MAX} bytes")
@@ -204,7 +204,7 @@ class Calling:
             return failed(502, str(error), identity)
 
 
-def _party(function: Function) -> str:
+def _share_key(function: Function) -> str:
     """Return the key of a call's share. Calls of public functions leave a part for those with a key."""
     return f"{function.metadata.namespace}{'/public' if function.spec.public else ''}"
 

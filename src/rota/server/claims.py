@@ -49,7 +49,7 @@ from rota.server.auth import User, allows
 from rota.server.controllers import Controllers
 from rota.server.entering import claim_of
 from rota.server.http import Request, Response
-from rota.server.signed import SignedTokens
+from rota.server.signed_tokens import SignedTokens
 
 NAMED_MAX = 20
 """Pools that a refusal names."""

@@ -13,7 +13,7 @@ from rota import __version__
 from rota.api import Kind
 from rota.api.openapi import base_path
 from rota.api.served import group_versions, kinds_of
-from rota.server.accepting import JSON, YAML, Negotiated, Transformation, negotiated
+from rota.server.negotiation import JSON, YAML, Negotiated, Transformation, negotiated
 
 KUBERNETES_MINOR = 37
 """The minor version of Kubernetes whose API this is. Clients choose features by it."""

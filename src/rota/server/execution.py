@@ -25,13 +25,13 @@ END_OF_INPUT = b"\x04"
 """The end-of-file character of a terminal."""
 CLEAR_UP_SECONDS_MAX = 10.0
 """Time for a killed command to be gone."""
-TELL_SECONDS_MAX = 3600.0
+DRAIN_SECONDS_MAX = 3600.0
 """Time for a client to read the rest of the output. A dead client is detected by the heartbeat."""
 
 log = logging.getLogger(__name__)
 
 
-class Wanted(NamedTuple):
+class ExecRequest(NamedTuple):
     """A command and its streams."""
 
     command: tuple[str, ...]
@@ -52,7 +52,7 @@ class _Resize(msgspec.Struct, rename="pascal"):
     height: int = msgspec.field(default=0)
 
 
-class Session:
+class ExecSession:
     """Serves one client. When it returns, the command has ended in any case."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Session:
         runtime: Runtime,
         subject: Subject,
         container: str,
-        wanted: Wanted,
+        wanted: ExecRequest,
         env: Mapping[str, str],
         is_ending: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -83,13 +83,13 @@ class Session:
             try:
                 execution = await self._start()
             except (NotRunning, KeeperError, OSError) as error:
-                self._tell(websocket, _failure(f"the command cannot be started: {error}"))
+                self._send_status(websocket, _failure(f"the command cannot be started: {error}"))
             else:
                 streams.close_theirs()
                 await self._run(websocket, execution)
         finally:
             streams.close()
-        await websocket.close(seconds_max=TELL_SECONDS_MAX)
+        await websocket.close(seconds_max=DRAIN_SECONDS_MAX)
 
     async def _start(self) -> Execution:
         wanted = self._wanted
@@ -122,7 +122,7 @@ class Session:
             for end in self._streams.outputs.values():
                 end.end_soon()
             await self._finish(websocket, showing)
-            self._tell(websocket, _ended(running, is_ending=self._is_ending()))
+            self._send_status(websocket, _ended(running, is_ending=self._is_ending()))
         finally:
             for task in (feeding, *showing):
                 task.cancel()
@@ -188,7 +188,7 @@ class Session:
                 stdin.close()
 
     @staticmethod
-    def _tell(websocket: WebSocket, status: dict[str, Any]) -> None:
+    def _send_status(websocket: WebSocket, status: dict[str, Any]) -> None:
         websocket.send(bytes((ERROR,)) + msgspec.json.encode(status))
 
 

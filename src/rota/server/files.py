@@ -62,7 +62,7 @@ def streams_body(target: bytes) -> bool:
     return target.startswith(b"/v1/instances/") and _TARGET.match(target) is not None
 
 
-class Asked(NamedTuple):
+class FileParameters(NamedTuple):
     """The parameters of a request."""
 
     path: str
@@ -165,7 +165,7 @@ def _nothing() -> None:
     """Do nothing: the stream gives the place back."""
 
 
-async def _done(files: Files, request: Request, asked: Asked, what: str) -> Response | Stream:
+async def _done(files: Files, request: Request, asked: FileParameters, what: str) -> Response | Stream:
     match request.method, what:
         case "GET", "files":
             return await _read(files, asked)
@@ -187,7 +187,7 @@ async def _done(files: Files, request: Request, asked: Asked, what: str) -> Resp
     raise ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
 
-async def _read(files: Files, asked: Asked) -> Response | Stream:
+async def _read(files: Files, asked: FileParameters) -> Response | Stream:
     if asked.stats:
         return Response(200, _encode(_shown(await files.stat(asked.path))))
     found = await files.list(asked.path) if asked.lists else await files.read(asked.path, asked.offset, asked.limit)
@@ -236,7 +236,7 @@ def _failed(error: FileFailed, path: str) -> ApiError:
     return ApiError(code, reason, message, details={"name": path.encode("utf-8", "replace").decode(), "kind": "files"})
 
 
-def _asked(query: str) -> Asked:
+def _asked(query: str) -> FileParameters:
     if query.count("&") >= QUERY_PARAMETERS_MAX:
         raise bad_request(f"a request has at most {QUERY_PARAMETERS_MAX} query parameters")
     given = dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
@@ -252,7 +252,7 @@ def _asked(query: str) -> Asked:
     flags = (given.get(flag) in ("true", "1") for flag in ("list", "stat", "recursive"))
     # Without a limit, one byte more shows that the file is too large.
     limit = FILE_BYTES_MAX + 1 if limit < 0 else limit
-    return Asked(path, given.get("container", ""), offset, limit, int(mode, 8), *flags)
+    return FileParameters(path, given.get("container", ""), offset, limit, int(mode, 8), *flags)
 
 
 def _number(given: dict[str, str], name: str, otherwise: int) -> int:

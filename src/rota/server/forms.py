@@ -16,8 +16,8 @@ from rota.registry.reading import INITIAL_EVENTS_END
 from rota.registry.scaling import SCALE
 from rota.registry.versions import inward
 from rota.server import protobuf_writing
-from rota.server.accepting import PROTOBUF
 from rota.server.media import Wanted
+from rota.server.negotiation import PROTOBUF
 from rota.server.routing import Route
 
 Object = dict[str, Any]
@@ -81,7 +81,7 @@ def events(where: Route, batch: list[WatchEvent], wanted: Wanted, *, headed: boo
         return b"".join([b'{"type":"%b","object":%b}\n' % (e.type.encode(), e.object) for e in batch])
     lines = []
     for each in batch:
-        make = partial(_line, where, each, wanted, headed=headed)
+        make = partial(_event_line, where, each, wanted, headed=headed)
         # Ages in a table change every second.
         name = (where.kind.api_version, where.subresource, wanted, each.type, headed, int(time.time()))
         is_large = wanted.form == "object" or wanted.include == "Object"
@@ -90,7 +90,7 @@ def events(where: Route, batch: list[WatchEvent], wanted: Wanted, *, headed: boo
     return b"".join(lines)
 
 
-def _line(where: Route, event_: WatchEvent, wanted: Wanted, *, headed: bool) -> bytes:
+def _event_line(where: Route, event_: WatchEvent, wanted: Wanted, *, headed: bool) -> bytes:
     obj = _decode(event_.object)
     if wanted.form == "table":
         obj = _table(where, [obj], wanted, headed=headed)

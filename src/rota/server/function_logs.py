@@ -65,7 +65,7 @@ class Source(NamedTuple):
         return self.log.owner
 
 
-class Written(NamedTuple):
+class PastLog(NamedTuple):
     """A log whose last lines may be shown."""
 
     began: float
@@ -93,8 +93,8 @@ class Merged:
         self._serving = serving
         self._archive = serving.runtime.archive
         self._function = function
-        self._line = serving.calls.line(function)
-        self._seen = 0
+        self._function_calls = serving.calls.line(function)
+        self._last_number = 0
         """The number of the last call whose log was opened."""
         self._coming: deque[Source] = deque()
         self._readers: dict[str, Reader] = {}
@@ -109,8 +109,8 @@ class Merged:
             objects, namespace = self._serving.objects, self._function.metadata.namespace
             # Read before the calls that have begun, so that a call that begins meanwhile is not shown twice.
             tasks = cast("Sequence[Task]", await objects.select(Task.api, namespace, self._is_call))
-            begun = list(self._line.begun)
-            self._seen = begun[-1].number if begun else 0
+            begun = list(self._function_calls.begun)
+            self._last_number = begun[-1].number if begun else 0
             before = b""
             if begin is not None:
                 self._resume(begin, begun, tasks)
@@ -119,7 +119,7 @@ class Merged:
             yield Piece(before, self._progress.take())
             rhythm = Rhythm()
             while follow and self._is_there():
-                self._see()
+                self._open_new()
                 said = b"".join(self._read())
                 if change := self._progress.take():
                     yield Piece(said, change)
@@ -137,12 +137,12 @@ class Merged:
 
     # Where it begins.
 
-    def _begin(self, begun: list[Begun], tasks: Sequence[Task], tail: int, *, follow: bool) -> list[Written]:
+    def _begin(self, begun: list[Begun], tasks: Sequence[Task], tail: int, *, follow: bool) -> list[PastLog]:
         """Follow the calls under way from now on. Returns all other logs, the oldest first."""
         calls = self._calls(begun, tasks)
         if follow:
             self._coming.extend(one for one in calls if one.id and self._serving.calls.is_under_way(one.id))
-            self._see_workers(is_first=True)
+            self._open_workers(is_first=True)
             self._open_packages(tail, None)
         followed = {one.key for one in self._coming}
         for one in calls:
@@ -154,7 +154,7 @@ class Merged:
                 self._progress.leave(one.key, one.began)
         others = self._of_no_call(tail, is_followed=follow)
         before = [
-            Written(one.began, one.call, one.worker, partial(self._archive.stream, one.log))
+            PastLog(one.began, one.call, one.worker, partial(self._archive.stream, one.log))
             for one in calls
             if one.key not in followed
         ]
@@ -165,14 +165,14 @@ class Merged:
         since."""
         is_same = begin.epoch == self._serving.calls.epoch
         # The number of remembered calls is bounded. Others are found as tasks.
-        is_gap = is_same and bool(begun) and begun[0].number > begin.seen + 1
-        self._progress.know(begin.seen if is_same else 0, begin.after)
+        is_gap = is_same and bool(begun) and begun[0].number > begin.known + 1
+        self._progress.know(begin.known if is_same else 0, begin.after)
         for one in self._calls(begun, tasks):
             offset = begin.logs.get(one.key)
             if offset is not None:
                 self._readers[one.key] = self._archive.stream(one.log, offset if isinstance(offset, int) else 0)
             elif one.number and is_same:
-                if one.number <= begin.seen:
+                if one.number <= begin.known:
                     continue
             elif (is_same and not is_gap) or not begin.may_be_new(one.began):
                 continue
@@ -210,7 +210,7 @@ class Merged:
         log = log_of(self._function.metadata.namespace, begun.call, begun.uid)
         return Source(begun.time, begun.call, begun.worker, log, begun.id, begun.number)
 
-    def _of_no_call(self, tail: int, *, is_followed: bool) -> list[Written]:
+    def _of_no_call(self, tail: int, *, is_followed: bool) -> list[PastLog]:
         """Return the logs of workers beside calls, and of the preparation of the newest version. Followed ones are read
         separately."""
         objects, preparing, found = self._serving.objects, self._serving.preparing, []
@@ -219,16 +219,16 @@ class Merged:
         for instance in workers:
             made = instance.metadata.creation_timestamp
             log = partial(self._archive.instance_log, subject_of(instance), CONTAINER, tail)
-            found.append(Written(made.timestamp() if made else 0.0, NO_CALL, instance.metadata.name, log))
+            found.append(PastLog(made.timestamp() if made else 0.0, NO_CALL, instance.metadata.name, log))
         packages = preparing.packages_log(self._function)
         if packages is not None and not is_followed and (changed := _changed_at(packages)) is not None:
-            found.append(Written(changed, NO_CALL, PACKAGES, partial(LogReader, packages)))
+            found.append(PastLog(changed, NO_CALL, PACKAGES, partial(LogReader, packages)))
         load, status = preparing.load_log(self._function), self._function.status
         # A worker that still exists has it in its own log.
         newest = status.version if status is not None else None
-        is_told = any(one.spec.template_hash == newest for one in workers)
-        if not is_told and (changed := _changed_at(load)) is not None:
-            found.append(Written(changed, NO_CALL, LOAD, partial(LogReader, load)))
+        is_shown = any(one.spec.template_hash == newest for one in workers)
+        if not is_shown and (changed := _changed_at(load)) is not None:
+            found.append(PastLog(changed, NO_CALL, LOAD, partial(LogReader, load)))
         return found
 
     def _may_go_on(self, key: str) -> bool:
@@ -239,16 +239,16 @@ class Merged:
 
     # What comes.
 
-    def _see(self) -> None:
+    def _open_new(self) -> None:
         """Open the logs of new calls and workers."""
         line = self._now()
-        if line.begun and line.begun[-1].number > self._seen:
-            fresh = [one for one in line.begun if one.number > self._seen]
+        if line.begun and line.begun[-1].number > self._last_number:
+            fresh = [one for one in line.begun if one.number > self._last_number]
             self._coming.extend(map(self._source, fresh))
-            self._seen = line.begun[-1].number
+            self._last_number = line.begun[-1].number
         while self._coming and len(self._open) < FOLLOWED_MAX:
             self._open_call(self._coming.popleft())
-        self._see_workers(is_first=False)
+        self._open_workers(is_first=False)
 
     def _open_call(self, source: Source) -> None:
         reader = self._readers.pop(source.key, None) or self._archive.stream(source.log)
@@ -271,12 +271,12 @@ class Merged:
     def _now(self) -> Line:
         """Return the calls of the function. They are another object once this process has led again."""
         meta = self._function.metadata
-        return self._serving.calls.known(Key(meta.namespace, meta.name)) or self._line
+        return self._serving.calls.known(Key(meta.namespace, meta.name)) or self._function_calls
 
     def _until_over(self, id_: str) -> Callable[[], bool]:
         return lambda: self._serving.calls.is_under_way(id_)
 
-    def _see_workers(self, *, is_first: bool) -> None:
+    def _open_workers(self, *, is_first: bool) -> None:
         """Open the logs of new workers. Those that exist at the start begin at their end: the last lines included
         them."""
         for worker in self._now().routing.workers:
@@ -361,7 +361,7 @@ def prefixed(prefix: bytes, lines: bytes) -> bytes:
     return prefix + lines.replace(b"\n", b"\n" + prefix) + b"\n"
 
 
-def _last(logs: list[Written], count: int) -> bytes:
+def _last(logs: list[PastLog], count: int) -> bytes:
     """Return the last lines of all logs, as far as there is room for them."""
     found: list[bytes] = []
     left, room = count, SHOWN_BYTES_MAX

@@ -26,7 +26,7 @@ class Position(msgspec.Struct, frozen=True):
 
     epoch: str
     """The process that made the calls."""
-    seen: int
+    known: int = msgspec.field(name="seen")
     """The number of the newest call that the client knows."""
     after: float
     """The start of that call."""
@@ -61,7 +61,7 @@ class Progress:
         """`may_go_on` reports whether a log, by its key, may be continued although its call is over."""
         self._may_go_on = may_go_on
         self._change: dict[str, Any] = {EPOCH: epoch}
-        self._seen = 0
+        self._known = 0
         self._after = 0.0
         self._over: dict[str, float] = {}
         """The start times of calls whose logs were read to the end, by the keys of the logs."""
@@ -69,8 +69,8 @@ class Progress:
 
     def know(self, number: int, began: float) -> None:
         """Record that the client knows a call, or is about to."""
-        if number > self._seen:
-            self._seen = self._change[SEEN] = number
+        if number > self._known:
+            self._known = self._change[SEEN] = number
         if began > self._after:
             self._after = self._change[AFTER] = began
             self._has_aged = True

@@ -14,7 +14,7 @@ from rota.server.auth import User
 from rota.server.cells import CellRequests, of_cell
 from rota.server.controllers import Running
 from rota.server.http import Answer, Request, Response
-from rota.server.tunnel import Tunnels
+from rota.server.hub_tunnel import Tunnels
 from rota.server.upgrade import Upgrade
 
 _encode = msgspec.json.Encoder().encode

@@ -21,9 +21,9 @@ from rota.server.gateway_running import RunningPart
 from rota.server.health import Health, is_health
 from rota.server.home import Home
 from rota.server.http import Answer, Request, Response
-from rota.server.signed import SignedTokens
+from rota.server.hub_tunnel import Tunnels
+from rota.server.signed_tokens import SignedTokens
 from rota.server.tables import Tables
-from rota.server.tunnel import Tunnels
 
 
 class OperatorGateway:

@@ -37,10 +37,10 @@ from rota.server.exec import exec_
 from rota.server.files import FileRequests
 from rota.server.function_logs import function_logs
 from rota.server.http import Answer, Request, Response
+from rota.server.hub_tunnel import Tunnels
 from rota.server.logs import logs, task_logs, task_result
 from rota.server.runners import stream
 from rota.server.tables import Tables
-from rota.server.tunnel import Tunnels
 from rota.server.upgrade import Upgrade
 from rota.server.why import holder, why
 

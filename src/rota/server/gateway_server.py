@@ -21,10 +21,10 @@ from rota.server.gateway_cells import CellsPart
 from rota.server.gateway_running import RunningPart
 from rota.server.gateway_store import StorePart
 from rota.server.gateway_tokens import TokensPart
+from rota.server.hub_tunnel import Tunnels
 from rota.server.shedding import Shedding
-from rota.server.signed import SignedTokens
+from rota.server.signed_tokens import SignedTokens
 from rota.server.tables import Tables
-from rota.server.tunnel import Tunnels
 
 ENDPOINTS = Endpoints((*StorePart.endpoints, *TokensPart.endpoints, *CellsPart.endpoints, *RunningPart.endpoints))
 """Everything below `/v1`, and who may use it."""

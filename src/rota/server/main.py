@@ -38,6 +38,7 @@ from rota.server.audit import Audit
 from rota.server.auth import Tokens
 from rota.server.blob_collecting import BlobCollecting
 from rota.server.calls import Calling
+from rota.server.cell_tunnel import Tunnel
 from rota.server.controllers import (
     MANAGER,
     UP_LEASE_SECONDS,
@@ -57,14 +58,13 @@ from rota.server.edge import (
 from rota.server.edge import refusal as edge_refusal
 from rota.server.gateway import Gateway, streams_body
 from rota.server.gateway_server import server_gateway
-from rota.server.holding import Memory
 from rota.server.home import Home
-from rota.server.http import HttpServer
+from rota.server.http_server import HttpServer
 from rota.server.membership import Member, linking
+from rota.server.memory import Memory
 from rota.server.mirror_collecting import MirrorCollecting
-from rota.server.reached import Tunnel
 from rota.server.shedding import Shedding
-from rota.server.signed import SignedTokens
+from rota.server.signed_tokens import SignedTokens
 from rota.server.sockets import authority_of, bind, twins
 from rota.server.stopping import HAND_OVER
 from rota.server.tables import Tables

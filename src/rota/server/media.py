@@ -14,7 +14,7 @@ from rota.api.served import Foreign
 from rota.api.structure import INPUT_DEPTH_MAX, too_deep
 from rota.registry.errors import ApiError, bad_request
 from rota.server import protobuf, protobuf_writing
-from rota.server.accepting import JSON, PROTOBUF, YAML, Transformation, negotiated
+from rota.server.negotiation import JSON, PROTOBUF, YAML, Transformation, negotiated
 from rota.server.protobuf_messages import message_of
 
 Form = Literal["object", "table", "metadata"]

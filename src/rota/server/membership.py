@@ -30,9 +30,9 @@ from rota.engine.clock import Clock, RealClock
 from rota.engine.recorder import Recorder
 from rota.registry import ApiError
 from rota.server.auth import HomeDamaged, write_private
+from rota.server.cell_tunnel import Tunnel
 from rota.server.cells import AUTHORITY, FINGERPRINT, Joined, Joining, fingerprint
 from rota.server.home import Home
-from rota.server.reached import Tunnel
 
 CELL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?")
 """Short enough to be a name with the prefix of its namespace."""

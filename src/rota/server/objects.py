@@ -15,14 +15,14 @@ from rota.registry.options import ListOptions, WatchOptions
 from rota.registry.reading import revision_of
 from rota.registry.selectors import Selection
 from rota.server import forms, media, parameters
-from rota.server.accepting import JSON, PROTOBUF
 from rota.server.auth import sight
-from rota.server.compressing import gzipped
-from rota.server.holding import Answers, Payer
+from rota.server.compression import gzipped
 from rota.server.http import Request, Response, Stream
 from rota.server.media import Shape, Wanted
+from rota.server.memory import Answers, Payer
+from rota.server.negotiation import JSON, PROTOBUF
 from rota.server.routing import Route
-from rota.server.unread import check_room, payer_of
+from rota.server.unread_answers import check_room, payer_of
 
 WARNINGS_MAX = 20
 WARNING_LENGTH_MAX = 256
@@ -85,7 +85,7 @@ def check_possible(request: Request, where: Route, verb: str) -> None:
     raise ApiError(405, METHOD, f"{NOT_ALLOWED}{why}")
 
 
-class Written(NamedTuple):
+class WriteResult(NamedTuple):
     """The result of a write: the answer, and the fields of its line in the audit trail."""
 
     response: Response
@@ -128,13 +128,13 @@ class Objects:
         if size < COUNTED_BYTES_MIN:
             return await _sent_list(where, listing, wanted, request)
         check_room(self._answers, request.user, size)
-        party = payer_of(request.user).party
+        key = payer_of(request.user).key
         # Counted until it is written; the connection then counts it again.
-        self._answers.take(party, size)
+        self._answers.take(key, size)
         try:
             return await _sent_list(where, listing, wanted, request)
         finally:
-            self._answers.give_back(party, size)
+            self._answers.give_back(key, size)
 
     def watch(self, request: Request, where: Route) -> Stream:
         wanted = _wanted(request, where, "watch")
@@ -165,7 +165,7 @@ class Objects:
                             first = False
                     finally:
                         if counted:
-                            self._answers.give_back(payer.party, counted)
+                            self._answers.give_back(payer.key, counted)
                 del batch, group
         except ApiError as error:
             yield forms.event("ERROR", error.status(), wanted)
@@ -174,15 +174,15 @@ class Objects:
 
     # Writing.
 
-    async def create(self, request: Request, where: Route) -> Written:
+    async def create(self, request: Request, where: Route) -> WriteResult:
         wanted = _wanted(request, where, "one")
         body = media.decoded(request.body, request.headers.get("content-type", ""))
         options = _options(request, body)
         answer = await self._registry.create(where.kind, where.namespace, body, options)
         name = _decode(answer.value)["metadata"]["name"]
-        return Written(_answered(where, answer, wanted, 201), answer.revision, [name], options.dry_run)
+        return WriteResult(_answered(where, answer, wanted, 201), answer.revision, [name], options.dry_run)
 
-    async def update(self, request: Request, where: Route) -> Written:
+    async def update(self, request: Request, where: Route) -> WriteResult:
         wanted = _wanted(request, where, "one")
         body = media.decoded(request.body, request.headers.get("content-type", ""))
         options = _options(request, body)
@@ -190,9 +190,9 @@ class Objects:
             where.kind, where.namespace, where.name, body, options, subresource=where.subresource
         )
         code = 201 if answer.created else 200
-        return Written(_answered(where, answer, wanted, code), answer.revision, [where.name], options.dry_run)
+        return WriteResult(_answered(where, answer, wanted, code), answer.revision, [where.name], options.dry_run)
 
-    async def patch(self, request: Request, where: Route) -> Written:
+    async def patch(self, request: Request, where: Route) -> WriteResult:
         wanted = _wanted(request, where, "one")
         type_ = media.PATCH_TYPES.get(media.media_type(request.headers.get("content-type", "")))
         if type_ is None or (type_ == "strategic" and where.kind.custom):
@@ -208,21 +208,21 @@ class Objects:
             options = _options(request, patch)
             answer = await self._registry.patch(*place, patch, options, type_=type_, subresource=where.subresource)
         code = 201 if answer.created else 200
-        return Written(_answered(where, answer, wanted, code), answer.revision, [where.name], options.dry_run)
+        return WriteResult(_answered(where, answer, wanted, code), answer.revision, [where.name], options.dry_run)
 
-    async def delete(self, request: Request, where: Route) -> Written:
+    async def delete(self, request: Request, where: Route) -> WriteResult:
         wanted = _wanted(request, where, "one")
         options, code_if_held = parameters.of_delete(request)
         answer = await self._registry.delete(where.kind, where.namespace, where.name, options)
         if not answer.gone:
             response = _answered(where, answer, wanted, code_if_held)
-            return Written(response, answer.revision, [where.name], options.dry_run)
+            return WriteResult(response, answer.revision, [where.name], options.dry_run)
         kind = where.kind.storage
         details = {"name": where.name, "kind": kind.plural, "uid": _decode(answer.value)["metadata"]["uid"]}
         if kind.group:
             details["group"] = kind.group
         response = _sent(200, forms.success(details), wanted)
-        return Written(response, answer.revision, [where.name], options.dry_run)
+        return WriteResult(response, answer.revision, [where.name], options.dry_run)
 
     async def deletecollection(
         self,
@@ -231,7 +231,7 @@ class Objects:
         *,
         deleted: Callable[[str, int, bool], None],
         is_over: Callable[[], bool],
-    ) -> Written:
+    ) -> WriteResult:
         """Delete the listed objects, until `is_over`. `deleted` gets each of them, for its line in the audit trail."""
         wanted = _wanted(request, where, "list")
         select = parameters.of_list(request.query)
@@ -245,7 +245,7 @@ class Objects:
             is_over=is_over,
         )
         response = await _sent_list(where, listing, wanted, request)
-        return Written(response, self._registry.store.revision, [], options.dry_run)
+        return WriteResult(response, self._registry.store.revision, [], options.dry_run)
 
 
 def _in_sight(request: Request, where: Route, options: Listed) -> Listed:

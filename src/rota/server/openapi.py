@@ -12,9 +12,9 @@ import msgspec
 
 from rota.api.openapi import base_path, document
 from rota.api.served import group_versions
-from rota.server import compressing
-from rota.server.accepting import JSON, negotiated
+from rota.server import compression
 from rota.server.http import Request, Response
+from rota.server.negotiation import JSON, negotiated
 
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V2_PROTOBUF_OLD = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
@@ -53,7 +53,7 @@ def answer(request: Request, path: str) -> Response | None:
 
 
 def _sent(request: Request, found: Document, *, for_ever: bool = False) -> Response:
-    packs = compressing.takes_gzip(request)
+    packs = compression.takes_gzip(request)
     headers = [("ETag", f'"{found.hash}"'), ("Vary", "Accept, Accept-Encoding")]
     if for_ever:
         expires = formatdate(time.time() + KEPT_SECONDS, usegmt=True)
@@ -78,7 +78,7 @@ def _wants_protobuf(request: Request) -> bool:
 
 
 def _made(body: bytes, content_type: str = JSON) -> Document:
-    packed = compressing.packed(body, compressing.SMALLEST)
+    packed = compression.packed(body, compression.SMALLEST)
     return Document(body, packed, hashlib.sha512(body).hexdigest().upper(), content_type)
 
 

@@ -31,27 +31,27 @@ class Shares:
         self.used = 0
         self._of: dict[str, int] = {}
 
-    def of(self, party: str) -> int:
-        return self._of.get(party, 0)
+    def of(self, key: str) -> int:
+        return self._of.get(key, 0)
 
-    def has_room(self, party: str, amount: int = 1, *, may_use_reserve: bool = False) -> bool:
+    def has_room(self, key: str, amount: int = 1, *, may_use_reserve: bool = False) -> bool:
         left = self.total - self.used
         if may_use_reserve:
             return left >= amount
         left -= self.reserve
-        return left >= amount and self.of(party) + amount <= max(self._least, left - amount + 1)
+        return left >= amount and self.of(key) + amount <= max(self._least, left - amount + 1)
 
-    def take(self, party: str, amount: int = 1) -> None:
+    def take(self, key: str, amount: int = 1) -> None:
         """Count more, whether there is room or not."""
         self.used += amount
-        self._of[party] = self.of(party) + amount
+        self._of[key] = self.of(key) + amount
 
-    def give_back(self, party: str, amount: int = 1) -> None:
+    def give_back(self, key: str, amount: int = 1) -> None:
         self.used -= amount
-        left = self._of.pop(party) - amount
+        left = self._of.pop(key) - amount
         if left:
             # Keys without any are removed, because each claim has a credential of its own.
-            self._of[party] = left
+            self._of[key] = left
 
 
 class Seats:
@@ -68,13 +68,13 @@ class Seats:
     def waiting(self) -> int:
         return sum(map(len, self._waiting.values()))
 
-    async def enter(self, party: str, *, may_use_reserve: bool = False) -> None:
+    async def enter(self, key: str, *, may_use_reserve: bool = False) -> None:
         """Take a seat, in turn. Raises TimeoutError after the longest wait."""
         if self._taken < self._seats + (self._reserve if may_use_reserve else 0):
             self._taken += 1
             return
         turn = asyncio.get_running_loop().create_future()
-        queue = self._waiting.setdefault(party, deque())
+        queue = self._waiting.setdefault(key, deque())
         queue.append(turn)
         try:
             async with asyncio.timeout(self._wait_seconds_max):
@@ -84,17 +84,17 @@ class Seats:
                 self.leave()  # The seat was given at the same moment.
             elif turn in queue:
                 queue.remove(turn)
-                if not queue and self._waiting.get(party) is queue:
-                    del self._waiting[party]
+                if not queue and self._waiting.get(key) is queue:
+                    del self._waiting[key]
             raise
 
     def leave(self) -> None:
         """Give the seat to the next key's first request."""
         while self._waiting and self._taken <= self._seats:
-            party, queue = self._waiting.popitem(last=False)
+            key, queue = self._waiting.popitem(last=False)
             turn = queue.popleft()
             if queue:
-                self._waiting[party] = queue
+                self._waiting[key] = queue
             if not turn.done():
                 turn.set_result(None)
                 return

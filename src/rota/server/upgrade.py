@@ -10,7 +10,7 @@ import msgspec
 
 from rota.client.websocket import Closed, WebSocket, framing, handshake
 from rota.client.websocket.connection import BYTES_WAITING_MAX, HEARTBEAT, HEARTBEAT_LOCAL
-from rota.server.holding import Payer
+from rota.server.memory import Payer
 
 SERVE_END_SECONDS_MAX = 5.0
 """Time for the task to notice that its client is gone; then it is cancelled."""

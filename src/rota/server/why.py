@@ -35,7 +35,7 @@ LOOKING_SECONDS_MAX = 0.1
 INSTEAD = "`rota describe KIND/NAME` shows conditions and events"
 
 
-class Controllers(Protocol):
+class Explained(Protocol):
     """The controllers of this process, as far as an explanation needs them."""
 
     @property
@@ -50,7 +50,7 @@ class Controllers(Protocol):
     def objects(self) -> Objects: ...
 
 
-class EventSeen(msgspec.Struct, frozen=True, rename="camel"):
+class ReportedEvent(msgspec.Struct, frozen=True, rename="camel"):
     """A reported event."""
 
     about: str
@@ -59,7 +59,7 @@ class EventSeen(msgspec.Struct, frozen=True, rename="camel"):
     reason: str
     message: str
     count: int
-    last_seen: str
+    last_reported: str = msgspec.field(name="lastSeen")
 
 
 class Answer(msgspec.Struct, frozen=True, rename="camel"):
@@ -69,13 +69,13 @@ class Answer(msgspec.Struct, frozen=True, rename="camel"):
     root: Step
     advice: str
     over: bool
-    events: list[EventSeen]
+    events: list[ReportedEvent]
     """The events of the object and of its root cause, the newest last."""
     time: str
 
 
 async def why(
-    running: Controllers | None, user: User, plural: str, namespace: str, name: str, *, elsewhere: str = ""
+    running: Explained | None, user: User, plural: str, namespace: str, name: str, *, elsewhere: str = ""
 ) -> Response:
     """Explain the state of an object. `elsewhere` is the place of the controllers if they do not run here."""
     kind = _by_plural().get(plural)
@@ -108,7 +108,7 @@ async def why(
     return Response(200, msgspec.json.encode(answer))
 
 
-def _loop(running: Controllers | None, elsewhere: str) -> ControlLoop:
+def _loop(running: Explained | None, elsewhere: str) -> ControlLoop:
     if running is None:
         there = f"; they run in {elsewhere}" if elsewhere else ""
         message = f"no controllers run in this server (it was started with --no-controllers){there}; {INSTEAD}"
@@ -161,15 +161,15 @@ def _about_pool(loop: ControlLoop, objects: Objects, why: Why) -> str:
     if found is None or found.metadata.deletion_timestamp is not None:
         return ""
     controller = loop.controller(found.api)
-    standing: Standing | None = None
+    waiting: Standing | None = None
     match found, controller:
         case Task(), Tasks():
-            standing = controller.standing(objects, found)
+            waiting = controller.standing(objects, found)
         case Claim(), Claims():
-            standing = controller.standing(objects, found)
-    if standing is None or standing.workers:
+            waiting = controller.standing(objects, found)
+    if waiting is None or waiting.workers:
         return ""
-    pool = get(objects, WorkerPool, standing.pool, namespace)
+    pool = get(objects, WorkerPool, waiting.pool, namespace)
     # A pool that scales by demand is about to get an instance.
     return give_workers(id_of(pool)) if pool is not None and pool.spec.scale is None else ""
 
@@ -185,9 +185,9 @@ def holder(objects: Objects) -> str:
     return "" if expired else spec.holder_identity or ""
 
 
-async def _events(found: Why, running: Controllers, user: User) -> list[EventSeen]:
+async def _events(found: Why, running: Explained, user: User) -> list[ReportedEvent]:
     """Return the events of the object and of its root cause."""
-    told: dict[str, Event] = {}
+    by_name: dict[str, Event] = {}
     for id_ in dict.fromkeys((found.step.id, found.root.id)):
         kind = kind_of(id_)
         _, namespace, name = id_.split("/", 2)
@@ -197,9 +197,9 @@ async def _events(found: Why, running: Controllers, user: User) -> list[EventSee
         obj = running.objects.find(kind, namespace, name)
         about = partial(_is_about, kind=kind, name=name, obj=obj)
         for event in cast("Sequence[Event]", await running.objects.select(Event.api, place, about)):
-            told[event.metadata.name] = event
-    events = sorted(told.values(), key=lambda event: (_last(event), event.metadata.name))
-    return [_seen(event) for event in events[-EVENTS_MAX:]]
+            by_name[event.metadata.name] = event
+    events = sorted(by_name.values(), key=lambda event: (_last(event), event.metadata.name))
+    return [_reported(event) for event in events[-EVENTS_MAX:]]
 
 
 def _is_about(event: Event, kind: Kind, name: str, obj: Object | None) -> bool:
@@ -217,11 +217,11 @@ def _last(event: Event) -> float:
     return next((time.timestamp() for time in times if time is not None), 0.0)
 
 
-def _seen(event: Event) -> EventSeen:
+def _reported(event: Event) -> ReportedEvent:
     about = event.involved_object
     kind = KINDS[about.kind or ""]
     series = event.series.count if event.series else None
-    return EventSeen(
+    return ReportedEvent(
         shown(kind.key(about.namespace or "" if kind.namespaced else "", about.name or "")),
         event.type or "",
         event.reason or "",

@@ -87,7 +87,7 @@ class Tunnel:
                     await self._listen(asking, answering)
                 except ApiError as error:
                     delay_max = REFUSED_SECONDS_MAX if error.code in REFUSED else AGAIN_SECONDS_MAX
-                    self._note(_told(error))
+                    self._note(_reason(error))
                 except (OSError, TimeoutError) as error:
                     self._note(str(error) or "it does not answer")
                 if clock() - began > STEADY_SECONDS:
@@ -190,7 +190,7 @@ class Tunnel:
         """Return this server's own answer to a request."""
         request = _request(ask)
         if ask.method == "PUT":
-            request.pieces = cast(Any, _Body(websocket))
+            request.pieces = cast(Any, _TunnelBody(websocket))
         if ask.what == "logs":
             self._audit.record(user, "get", Instance.api.bucket, ask.namespace, ask.name, ask.what, 200)
         try:
@@ -217,7 +217,7 @@ class Tunnel:
         websocket.send(reaching.said(End()))
 
 
-def _told(error: ApiError) -> str:
+def _reason(error: ApiError) -> str:
     if error.code == NOT_FOUND:
         return "the hub is of a version that reaches no instances of cells: upgrade it"
     return str(error)
@@ -254,7 +254,7 @@ def _refuse(control: WebSocket, ask: Ask, error: ApiError) -> None:
         control.send(reaching.said(Refusal(ask.id, error.code, error.reason, error.message[:4096])))
 
 
-class _Body:
+class _TunnelBody:
     """The body of a request, which the hub sends when it is read. Raises ConnectionResetError if it is cut."""
 
     def __init__(self, websocket: WebSocket) -> None:

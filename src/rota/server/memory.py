@@ -29,7 +29,7 @@ ADDRESS_6_BYTES = 8
 class Payer(NamedTuple):
     """The key of a share, and the right to the reserve."""
 
-    party: str
+    key: str
     may_use_reserve: bool = False
 
 
@@ -43,36 +43,36 @@ class Answers(Shares):
     async def wait(self, payer: Payer, amount: int, seconds_max: float) -> bool:
         """Count bytes as soon as there is room. Returns False, and counts nothing, if that takes too long."""
         if payer not in self._waiting and self._has_room(payer, amount):
-            self.take(payer.party, amount)
+            self.take(payer.key, amount)
             return True
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = (amount, turn)
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = (amount, granted)
         self._waiting.setdefault(payer, deque()).append(waiting)
         try:
             async with asyncio.timeout(seconds_max):
-                await turn
+                await granted
         except TimeoutError:
             return not self._forget(payer, waiting)
         except asyncio.CancelledError:
             if not self._forget(payer, waiting):
-                self.give_back(payer.party, amount)
+                self.give_back(payer.key, amount)
             raise
         return True
 
-    def give_back(self, party: str, amount: int = 1) -> None:
-        super().give_back(party, amount)
+    def give_back(self, key: str, amount: int = 1) -> None:
+        super().give_back(key, amount)
         for payer in tuple(self._waiting):
             queue = self._waiting[payer]
             while queue and self._has_room(payer, queue[0][0]):
-                more, turn = queue.popleft()
-                self.take(payer.party, more)
-                if not turn.done():
-                    turn.set_result(None)
+                more, granted = queue.popleft()
+                self.take(payer.key, more)
+                if not granted.done():
+                    granted.set_result(None)
             if not queue:
                 del self._waiting[payer]
 
     def _has_room(self, payer: Payer, amount: int) -> bool:
-        return self.has_room(payer.party, amount, may_use_reserve=payer.may_use_reserve)
+        return self.has_room(payer.key, amount, may_use_reserve=payer.may_use_reserve)
 
     def _forget(self, payer: Payer, waiting: tuple[int, asyncio.Future[None]]) -> bool:
         """Stop waiting. Returns False if the bytes have been counted meanwhile."""
@@ -110,14 +110,14 @@ class Held:
 
     def may_hold(self, total: int) -> bool:
         """Count the bytes that are kept now. Returns False, and leaves the count, if there is no room for more."""
-        party, may_use_reserve = self._payer
+        key, may_use_reserve = self._payer
         more = (total if total > SMALL_BODY_BYTES else 0) - self._counted
-        if more > 0 and not self._shares.has_room(party, more, may_use_reserve=may_use_reserve):
+        if more > 0 and not self._shares.has_room(key, more, may_use_reserve=may_use_reserve):
             return False
         if more > 0:
-            self._shares.take(party, more)
+            self._shares.take(key, more)
         elif more < 0:
-            self._shares.give_back(party, -more)
+            self._shares.give_back(key, -more)
         self._counted += more
         return True
 

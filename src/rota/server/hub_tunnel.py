@@ -43,13 +43,13 @@ from rota.engine.objects import Objects, get
 from rota.registry.errors import ApiError, bad_request, too_busy
 from rota.server.audit import Audit, noting
 from rota.server.auth import User
+from rota.server.execution import DRAIN_SECONDS_MAX
 from rota.server.execution import MESSAGE_BYTES_MAX as EXEC_BYTES_MAX
-from rota.server.execution import TELL_SECONDS_MAX
 from rota.server.files import BYTES, TAR, VERBS
 from rota.server.http import JSON, Answer, Request, Response, Stream
 from rota.server.log_streams import FOLLOW_SECONDS_MAX, TEXT
 from rota.server.shares import Shares
-from rota.server.unread import payer_of
+from rota.server.unread_answers import payer_of
 from rota.server.upgrade import Upgrade
 
 OPEN_SECONDS_MAX = 10.0
@@ -83,11 +83,17 @@ class Control:
         self.boot = boot
 
 
-class Session:
+class TunnelSession:
     """One request to a cell, and the connection that the cell opens for it."""
 
     def __init__(
-        self, cell: str, city: str, ask: Ask, user: User, counting: TunnelCounting, forget: Callable[[Session], None]
+        self,
+        cell: str,
+        city: str,
+        ask: Ask,
+        user: User,
+        counting: TunnelCounting,
+        forget: Callable[[TunnelSession], None],
     ) -> None:
         self.cell = cell
         self.where = f'cell "{cell}" in {city}'
@@ -138,7 +144,7 @@ class Session:
         return ConnectionError(f"the connection to {self.where} was cut")
 
 
-Begun = tuple[Session, WebSocket]
+Begun = tuple[TunnelSession, WebSocket]
 """A request, and the connection over which it is sent to its cell."""
 
 
@@ -149,7 +155,7 @@ class Tunnels:
         self._audit = audit
         self._clock = clock
         self._controls: dict[str, Control] = {}
-        self._sessions: dict[tuple[str, str], Session] = {}
+        self._sessions: dict[tuple[str, str], TunnelSession] = {}
         self._shares: dict[str, Shares] = {}
         """Requests under way, by cell."""
         self._of_credential: dict[str, int] = {}
@@ -193,7 +199,7 @@ class Tunnels:
             before.websocket.start_closing(framing.GOING_AWAY, "another connection of this cell has taken its place")
         try:
             async for message in control.websocket:
-                self._told(cell, message)
+                self._on_refusal(cell, message)
         except NOT_JSON:
             await control.websocket.close(framing.POLICY, "this is no message of a cell")
         finally:
@@ -203,7 +209,7 @@ class Tunnels:
                 for session in [one for one in self._sessions.values() if one.cell == cell]:
                     session.fail(cut)
 
-    def _told(self, cell: str, message: str | bytes) -> None:
+    def _on_refusal(self, cell: str, message: str | bytes) -> None:
         refusal = _refusal(message)
         session = self._sessions.get((cell, refusal.id))
         if session is not None:
@@ -271,39 +277,39 @@ class Tunnels:
             raise reaching.absent(known, cell, __version__, self._clock())
         admin = user.scope == "admin"
         shares = self._shares.get(cell) or Shares(SESSIONS_OF_CELL_MAX, SESSIONS_OF_CELL_RESERVED)
-        if not shares.has_room(_party(user), may_use_reserve=admin):
-            own = shares.of(_party(user))
+        if not shares.has_room(_share_key(user), may_use_reserve=admin):
+            own = shares.of(_share_key(user))
             raise too_busy(
                 f'{shares.used} requests to cell "{cell}" are under way, {own} of them yours:'
                 f" {SESSIONS_OF_CELL_MAX} are the most, and all who ask share them"
             )
-        count = self._of_credential.get(_party(user), 0)
+        count = self._of_credential.get(_share_key(user), 0)
         if count >= SESSIONS_OF_CREDENTIAL_MAX:
             raise too_busy(f"{SESSIONS_OF_CREDENTIAL_MAX} requests to cells are under way with this credential already")
         id_ = secrets.token_urlsafe(16)
         ask = reaching.asked(
             instance, id_, request.method, what, request.query_text, request.headers, user.name, admin=admin
         )
-        session = Session(cell, known.spec.city_code, ask, user, self.counting, self._forget)
+        session = TunnelSession(cell, known.spec.city_code, ask, user, self.counting, self._forget)
         self._sessions[cell, id_] = session
         self._shares[cell] = shares
-        shares.take(_party(user))
-        self._of_credential[_party(user)] = count + 1
+        shares.take(_share_key(user))
+        self._of_credential[_share_key(user)] = count + 1
         self.counting.opened(cell)
         return session, control.websocket
 
-    def _forget(self, session: Session) -> None:
+    def _forget(self, session: TunnelSession) -> None:
         del self._sessions[session.cell, session.ask.id]
-        party = _party(session.user)
+        share_key = _share_key(session.user)
         shares = self._shares[session.cell]
-        shares.give_back(party)
+        shares.give_back(share_key)
         if not shares.used:
             del self._shares[session.cell]
-        left = self._of_credential.pop(party) - 1
+        left = self._of_credential.pop(share_key) - 1
         if left:
-            self._of_credential[party] = left
+            self._of_credential[share_key] = left
 
-    async def _begun(self, session: Session, websocket: WebSocket, head: Head) -> Answer:
+    async def _begun(self, session: TunnelSession, websocket: WebSocket, head: Head) -> Answer:
         """Return the answer that begins with a head."""
         what = session.ask.what
         if (head.status == 101) != (what == "exec" and head.status < 400) or head.status not in STATUSES:
@@ -339,8 +345,8 @@ def _check_protocol(request: Request) -> None:
         raise bad_request(f"this is a WebSocket that speaks {reaching.PROTOCOL}")
 
 
-def _party(user: User) -> str:
-    return user.party or user.name
+def _share_key(user: User) -> str:
+    return user.share_key or user.name
 
 
 # What a cell answers.
@@ -369,28 +375,28 @@ class _Status(msgspec.Struct):
 
 def _failure(cell: str, code: int, body: bytes) -> ApiError:
     try:
-        told = msgspec.json.decode(body, type=_Status)
+        sent = msgspec.json.decode(body, type=_Status)
     except NOT_JSON:
         return _rubbish(cell)
-    retry = told.details.get("retryAfterSeconds")
-    kept = {name: told.details[name] for name in ("name", "kind", "group") if isinstance(told.details.get(name), str)}
+    retry = sent.details.get("retryAfterSeconds")
+    kept = {name: sent.details[name] for name in ("name", "kind", "group") if isinstance(sent.details.get(name), str)}
     if isinstance(retry, int) and 0 < retry < 3600:
         kept["retryAfterSeconds"] = retry
-    return _refused_by(cell, code, told.reason, told.message, kept)
+    return _refused_by(cell, code, sent.reason, sent.message, kept)
 
 
 def _headers(head: Head) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in head.headers.items() if name in ANSWER_HEADERS)
 
 
-def _message(session: Session, text: str) -> Continue | Head | End:
+def _message(session: TunnelSession, text: str) -> Continue | Head | End:
     try:
         return _from_cell.decode(text)
     except NOT_JSON:
         raise _rubbish(session.cell) from None
 
 
-async def _opened(session: Session, control: WebSocket) -> WebSocket:
+async def _opened(session: TunnelSession, control: WebSocket) -> WebSocket:
     """Send the request to the cell, and wait for the connection that it opens."""
     try:
         async with asyncio.timeout(OPEN_SECONDS_MAX):
@@ -403,7 +409,7 @@ async def _opened(session: Session, control: WebSocket) -> WebSocket:
         raise _away(504, session.cell, message) from None
 
 
-async def _exchange(session: Session, websocket: WebSocket, request: Request) -> Head:
+async def _exchange(session: TunnelSession, websocket: WebSocket, request: Request) -> Head:
     """Send the body of a request if the cell asks for it, until its answer begins."""
     sending: asyncio.Future[None] | None = None
     try:
@@ -421,7 +427,7 @@ async def _exchange(session: Session, websocket: WebSocket, request: Request) ->
             await asyncio.gather(sending, return_exceptions=True)
 
 
-async def _send(session: Session, websocket: WebSocket, pieces: AsyncIterator[bytes]) -> None:
+async def _send(session: TunnelSession, websocket: WebSocket, pieces: AsyncIterator[bytes]) -> None:
     with contextlib.suppress(Closed):
         async for piece in pieces:
             session.sent(len(piece))
@@ -431,7 +437,7 @@ async def _send(session: Session, websocket: WebSocket, pieces: AsyncIterator[by
         websocket.send(reaching.said(End()))
 
 
-async def _chunks(session: Session, websocket: WebSocket) -> AsyncIterator[bytes]:
+async def _chunks(session: TunnelSession, websocket: WebSocket) -> AsyncIterator[bytes]:
     """Yield the body of an answer. Raises ConnectionError if it ends too early."""
     while True:
         try:
@@ -448,7 +454,7 @@ async def _chunks(session: Session, websocket: WebSocket) -> AsyncIterator[bytes
             raise session.cut()
 
 
-async def _whole(session: Session, chunks: AsyncIterator[bytes]) -> bytes:
+async def _whole(session: TunnelSession, chunks: AsyncIterator[bytes]) -> bytes:
     body = bytearray()
     async for chunk in chunks:
         body += chunk
@@ -460,7 +466,7 @@ async def _whole(session: Session, chunks: AsyncIterator[bytes]) -> bytes:
 # Commands.
 
 
-async def _relay(session: Session, user: WebSocket, cell: WebSocket) -> None:
+async def _relay(session: TunnelSession, user: WebSocket, cell: WebSocket) -> None:
     """Pass messages of a command both ways, until either side ends."""
     up = asyncio.ensure_future(_up(session, user, cell))
     down = asyncio.ensure_future(_down(session, cell, user))
@@ -477,10 +483,10 @@ async def _relay(session: Session, user: WebSocket, cell: WebSocket) -> None:
         await user.close(BAD_GATEWAY, str(session.cut()))
     else:
         code = ended.code if framing.may_be_sent(ended.code) else framing.NORMAL
-        await user.close(code, ended.reason, seconds_max=TELL_SECONDS_MAX)
+        await user.close(code, ended.reason, seconds_max=DRAIN_SECONDS_MAX)
 
 
-async def _up(session: Session, user: WebSocket, cell: WebSocket) -> None:
+async def _up(session: TunnelSession, user: WebSocket, cell: WebSocket) -> None:
     """Pass on messages of a client until it goes away."""
     with contextlib.suppress(Closed):
         while True:
@@ -503,7 +509,7 @@ async def _up(session: Session, user: WebSocket, cell: WebSocket) -> None:
                     await cell.drain()
 
 
-async def _down(session: Session, cell: WebSocket, user: WebSocket) -> None:
+async def _down(session: TunnelSession, cell: WebSocket, user: WebSocket) -> None:
     """Pass on the output of a command to its end."""
     with contextlib.suppress(Closed):
         while True:

@@ -16,7 +16,7 @@ JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 STREAM = "watch"
-CHOICES_MAX = 32
+RANGES_MAX = 32
 """Media ranges of one header that are considered."""
 WEIGHT = re.compile(r"[01](\.[0-9]{0,3})?|\.[0-9]{1,3}")
 HEADERS_REMEMBERED_MAX = 256
@@ -31,7 +31,7 @@ class Transformation(NamedTuple):
     version: str = ""
 
 
-class Choice(NamedTuple):
+class MediaRange(NamedTuple):
     """One media range of a header."""
 
     type: str
@@ -64,39 +64,39 @@ def negotiated(accept: str, media_types: Sequence[str], allowed: Allowed) -> Neg
     """Return the first available choice, or None. Without a header, it is the first media type."""
     if not accept:
         return Negotiated(media_types[0])
-    found = _acceptable(choices(accept), media_types, allowed)
+    found = _acceptable(media_ranges(accept), media_types, allowed)
     best = next(found, None)
     if best is None:
         return None
-    choice, negotiated_ = best
+    range_, negotiated_ = best
     if negotiated_.media_type != PROTOBUF:
         return negotiated_
     # Objects are stored as JSON. A client that accepts it as much as protobuf gets it.
     for other, instead in found:
-        if other.q == choice.q and instead == negotiated_._replace(media_type=JSON):
+        if other.q == range_.q and instead == negotiated_._replace(media_type=JSON):
             return instead
     return negotiated_
 
 
 def _acceptable(
-    given: Sequence[Choice], media_types: Sequence[str], allowed: Allowed
-) -> Iterator[tuple[Choice, Negotiated]]:
-    for choice in given:
-        if choice.parameters.get("stream", STREAM) != STREAM:
+    given: Sequence[MediaRange], media_types: Sequence[str], allowed: Allowed
+) -> Iterator[tuple[MediaRange, Negotiated]]:
+    for range_ in given:
+        if range_.parameters.get("stream", STREAM) != STREAM:
             continue
         for media_type in media_types:
-            if choice.covers(media_type) and allowed(media_type, choice.transformation):
-                yield choice, Negotiated(media_type, choice.transformation)
+            if range_.covers(media_type) and allowed(media_type, range_.transformation):
+                yield range_, Negotiated(media_type, range_.transformation)
 
 
 @lru_cache(HEADERS_REMEMBERED_MAX)
-def choices(accept: str) -> tuple[Choice, ...]:
+def media_ranges(accept: str) -> tuple[MediaRange, ...]:
     """Return the media ranges of a header, the preferred one first."""
-    read = [choice for part in accept.split(",")[:CHOICES_MAX] if (choice := _choice(part)) is not None]
-    return tuple(sorted(read, key=lambda choice: (-choice.q, choice.type == "*", choice.subtype == "*")))
+    read = [range_ for part in accept.split(",")[:RANGES_MAX] if (range_ := _media_range(part)) is not None]
+    return tuple(sorted(read, key=lambda range_: (-range_.q, range_.type == "*", range_.subtype == "*")))
 
 
-def _choice(text: str) -> Choice | None:
+def _media_range(text: str) -> MediaRange | None:
     media_type, *rest = (part.strip() for part in text.split(";"))
     type_, slash, subtype = media_type.lower().partition("/")
     if not slash:
@@ -106,4 +106,4 @@ def _choice(text: str) -> Choice | None:
         return None
     parameters = {name.strip().lower(): value.strip() for name, _, value in (part.partition("=") for part in rest)}
     weight = parameters.pop("q", "1")
-    return Choice(type_, subtype, parameters, min(float(weight), 1.0) if WEIGHT.fullmatch(weight) else 0.0)
+    return MediaRange(type_, subtype, parameters, min(float(weight), 1.0) if WEIGHT.fullmatch(weight) else 0.0)
