@@ -22,7 +22,7 @@ COPY_SECONDS_MAX = 3600.0
 @command
 async def backup(
     session: Session,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
 ) -> None:
     """Save everything that a running server has, into one file. The server goes on meanwhile."""

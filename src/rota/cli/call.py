@@ -48,7 +48,13 @@ async def call(
         ),
     ] = None,
     method: Annotated[
-        str, typer.Option("--method", "-X", metavar="METHOD", help="Of an HTTP request; without it, POST with data.")
+        str,
+        typer.Option(
+            "--method",
+            "-X",
+            metavar="METHOD",
+            help="Set the method of an HTTP request; without it, POST with data, else GET.",
+        ),
     ] = "",
     follow: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait for what it returns, or only print the task's name.")

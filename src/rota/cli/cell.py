@@ -21,7 +21,7 @@ from rota.control.cells.names import ADOPTED, CELL_FINALIZER, cell_namespace
 from rota.registry import ApiError
 from rota.registry.system import SYSTEM_NAMESPACE
 
-app = typer.Typer(cls=Group, help="Join cells to a hub, and see to them.", rich_markup_mode=None)
+app = typer.Typer(cls=Group, help="Join cells to a hub, and manage them.", rich_markup_mode=None)
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?")
 CellName = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
@@ -29,7 +29,7 @@ CellName = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 
 @app.callback(no_args_is_help=True)
 def _group() -> None:
-    """Join cells to a hub, and see to them."""
+    """Join cells to a hub, and manage them."""
 
 
 @command
@@ -37,11 +37,15 @@ async def join(
     session: Session,
     name: CellName,
     city: Annotated[
-        str, typer.Option("--city", metavar="CODE", help="The city that it is in, as dfw. Of a new cell it is needed.")
+        str, typer.Option("--city", metavar="CODE", help="Name its city, such as dfw. Required for a new cell.")
     ] = "",
     url: Annotated[
         str,
-        typer.Option("--url", metavar="URL", help="Where the site reaches this hub. Without it, as this server says."),
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="Give the URL by which the site reaches this hub; without it, the server's own.",
+        ),
     ] = "",
 ) -> None:
     """Print the one command that makes a server at a site this cell. Its token is good once, and for an hour.
@@ -181,7 +185,10 @@ async def remove(
     name: CellName,
     lost: Annotated[
         bool,
-        typer.Option("--lost", help="It is gone for good: do not wait for it to say that nothing runs there any more."),
+        typer.Option(
+            "--lost",
+            help="Give up a cell that is gone for good, without waiting for its last report.",
+        ),
     ] = False,
 ) -> None:
     """Remove a cell that has no placements left; with --lost, one that will never report again.
@@ -266,7 +273,10 @@ async def accept_hub(session: Session, name: CellName) -> None:
 async def drop(
     session: Session,
     deployment: Annotated[
-        str, typer.Argument(metavar="NAMESPACE/NAME", help="As the hub lists it in the orphans of the cell.")
+        str,
+        typer.Argument(
+            metavar="NAMESPACE/NAME", help="The deployment, as the hub lists it in the orphans of the cell."
+        ),
     ],
 ) -> None:
     """End a deployment in this cell that its hub does not know any more. One that the hub knows comes back."""

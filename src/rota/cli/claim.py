@@ -38,45 +38,53 @@ async def claim(
         list[str] | None,
         typer.Argument(
             metavar="-- COMMAND…",
-            help="What to run, after two dashes; without it, a shell on this terminal.",
+            help="The command to run, after two dashes; without it, a shell on this terminal.",
             show_default=False,
         ),
     ] = None,
     name: Annotated[
         str,
-        typer.Option("--name", metavar="NAME", help="The claim's name: who asks under it again has the same instance."),
+        typer.Option(
+            "--name", metavar="NAME", help="Name the claim. A repeated request under this name gets the same instance."
+        ),
     ] = "",
     lease: Annotated[
         str,
         typer.Option(
             "--lease",
             metavar="SPAN",
-            help="How long it is held when this command dies: 30s, 5m; without it, 1m, or 1h with --name or --keep.",
+            help="Hold it this long if this command dies: 30s, 5m; without it, 1m, or 1h with --name or --keep.",
         ),
     ] = "",
     wait: Annotated[
         str,
         typer.Option(
-            "--wait", metavar="SPAN", help="How long to wait for one to be free; without it, as the pool says."
+            "--wait", metavar="SPAN", help="Wait this long for a free instance; without it, as the pool says."
         ),
     ] = "",
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable, for this hold only; repeatable."),
+        typer.Option("--env", "-e", metavar="NAME=VALUE", help="Set a variable, for this hold only; repeatable."),
     ] = None,
     image: Annotated[
         list[str] | None,
-        typer.Option("--image", metavar="CONTAINER=IMAGE", help="Another image, for this hold only; repeatable."),
+        typer.Option("--image", metavar="CONTAINER=IMAGE", help="Use another image, for this hold only; repeatable."),
     ] = None,
     priority: Annotated[
         int,
-        typer.Option("--priority", metavar="NUMBER", min=-PRIORITY_MAX, max=PRIORITY_MAX, help="Higher goes first."),
+        typer.Option(
+            "--priority",
+            metavar="NUMBER",
+            min=-PRIORITY_MAX,
+            max=PRIORITY_MAX,
+            help="Set the priority; higher goes first.",
+        ),
     ] = 0,
     stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input on.")] = False,
     tty: Annotated[bool, typer.Option("--tty", "-t", help="Give the command a terminal.")] = False,
     keep: Annotated[
         bool,
-        typer.Option("--keep", "--detach", help="Leave it held at the end, until its lease is over or it is released."),
+        typer.Option("--keep", "--detach", help="Keep it held at the end, until its lease is over or it is released."),
     ] = False,
 ) -> int:
     """Claim an idle instance of a pool, run a command in it or open a shell, and give it back.

@@ -16,17 +16,22 @@ from rota.cli.session import BAD_USAGE, FAILED, NOT_UNDERSTOOD, CommandError, Se
 GLOBAL_OPTIONS: dict[str, Any] = {
     "namespace": Annotated[
         str | None,
-        typer.Option("--namespace", "-n", metavar="NAME", help="The namespace; without it, the context's, or default."),
+        typer.Option(
+            "--namespace", "-n", metavar="NAME", help="Choose a namespace; without it, the context's, or default."
+        ),
     ],
     "context": Annotated[
-        str | None, typer.Option("--context", metavar="NAME", help="A context of the kubeconfig: another server.")
+        str | None,
+        typer.Option("--context", metavar="NAME", help="Choose another server, by a context of the kubeconfig."),
     ],
     "kubeconfig": Annotated[
-        str | None, typer.Option("--kubeconfig", metavar="FILE", help="Where contexts are looked up.")
+        str | None, typer.Option("--kubeconfig", metavar="FILE", help="Look up contexts in this file.")
     ],
     "home": Annotated[
         str | None,
-        typer.Option("--home", metavar="FOLDER", help="The local server's folder; without it, $ROTA_HOME or ~/.rota."),
+        typer.Option(
+            "--home", metavar="FOLDER", help="Choose the local server's folder; without it, $ROTA_HOME or ~/.rota."
+        ),
     ],
 }
 """Accepted before and after the command."""

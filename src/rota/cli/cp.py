@@ -66,9 +66,15 @@ async def cp(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A file or a folder, here or as [NAMESPACE/]INSTANCE:PATH.")
     ],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Where to; in an existing folder it keeps its name.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="The target, here or in an instance; in an existing folder the source keeps its name.",
+        ),
+    ],
     container: Annotated[
-        str, typer.Option("--container", "-c", metavar="NAME", help="Which container; without it, the first.")
+        str, typer.Option("--container", "-c", metavar="NAME", help="Choose a container; without it, the first.")
     ] = "",
 ) -> int:
     """Copy files and folders to an instance, or from it. A file is replaced whole, or not at all."""

@@ -23,7 +23,7 @@ async def crds(
     output: Output = ManifestFormat.yaml,
     install: Annotated[bool, typer.Option("--install", help="Put them on the cluster of --context instead.")] = False,
     within: Annotated[
-        str, typer.Option("--timeout", metavar="SPAN", help="How long the cluster may take to serve them.")
+        str, typer.Option("--timeout", metavar="SPAN", help="Wait at most this long for the cluster to serve them.")
     ] = "60s",
 ) -> None:
     """Print the kinds as CustomResourceDefinitions, or install them on a Kubernetes cluster."""

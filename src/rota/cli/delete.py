@@ -52,20 +52,20 @@ async def delete(
     which: Targets = None,
     filename: Files = None,
     selector: Selector = "",
-    all_: Annotated[bool, typer.Option("--all", help="All objects of the kind in the namespace.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Delete all objects of the kind in the namespace.")] = False,
     all_namespaces: AllNamespaces = False,
     cascade: Annotated[
         Cascade,
         typer.Option(
             "--cascade",
-            help="What belongs to the object goes later (background), before it (foreground), or stays (orphan).",
+            help="Delete objects that belong to it after it (background), before it (foreground), or never (orphan).",
         ),
     ] = Cascade.background,
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Return when the objects are gone, or at once.")
     ] = True,
     ignore_not_found: Annotated[
-        bool, typer.Option("--ignore-not-found", help="An object that is not there is no failure.")
+        bool, typer.Option("--ignore-not-found", help="Do not fail if an object does not exist.")
     ] = False,
 ) -> int:
     """Delete objects, by name, by label, or as manifests name them."""

@@ -36,9 +36,9 @@ async def deploy(
         bool, typer.Option("--no-wait", help="Do not wait until the server has loaded the functions.")
     ] = False,
     within: Annotated[
-        str, typer.Option("--timeout", metavar="SPAN", help="How long to wait for that at most: 30s, 5m, 1h.")
+        str, typer.Option("--timeout", metavar="SPAN", help="Wait at most this long for that: 30s, 5m, 1h.")
     ] = WAIT,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="The form: json.")] = "",
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="Choose the format: json.")] = "",
 ) -> int:
     """Make a server have what a project file declares. What the file leaves out stays as it is there.
 

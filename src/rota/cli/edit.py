@@ -98,7 +98,8 @@ def _located(error: ManifestError) -> str:
     """Return the problems with the lines that they will be on below themselves."""
     above = HEADING.count("\n") + len(error.problems) + 1
     return "\n".join(
-        f"line {each.line + above}: " + ": ".join(filter(None, (each.path, each.message))) for each in error.problems
+        f"line {each.line_number + above}: " + ": ".join(filter(None, (each.path, each.message)))
+        for each in error.problems
     )
 
 

@@ -23,9 +23,7 @@ from rota.registry.errors import not_found
 @command
 async def events(
     session: Session,
-    for_: Annotated[
-        str, typer.Option("--for", metavar="KIND/NAME", help="Only what was reported of this object.")
-    ] = "",
+    for_: Annotated[str, typer.Option("--for", metavar="KIND/NAME", help="Show only the events of this object.")] = "",
     watch: Watch = False,
     all_namespaces: AllNamespaces = False,
 ) -> None:

@@ -31,18 +31,18 @@ async def exec_(
         str | None,
         typer.Argument(
             metavar="NAME | inst/NAME | wp/NAME | wl/NAME",
-            help="Which instance; of a pool or a workload, its first that is ready.",
+            help="The instance; of a pool or a workload, its first that is ready.",
             show_default=False,
         ),
     ] = None,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- COMMAND…", help="What to run, after two dashes.", show_default=False),
+        typer.Argument(metavar="-- COMMAND…", help="The command to run, after two dashes.", show_default=False),
     ] = None,
     stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input on.")] = False,
     tty: Annotated[bool, typer.Option("--tty", "-t", help="Give the command a terminal.")] = False,
     container: Annotated[
-        str, typer.Option("--container", "-c", metavar="NAME", help="Which container; without it, the first.")
+        str, typer.Option("--container", "-c", metavar="NAME", help="Choose a container; without it, the first.")
     ] = "",
 ) -> int:
     """Run a command in an instance, beside what runs there. Its exit code is this command's."""

@@ -71,7 +71,7 @@ async def up(
         typer.Option(
             "--cities",
             metavar="CODE[:CELLS],…",
-            help="The cities, with how many cells each has: dfw,lhr,sin:2. Without it, the cells of the last time.",
+            help="Name the cities, with the number of cells: dfw,lhr,sin:2. Without it, the cells of the last time.",
         ),
     ] = "",
 ) -> None:
@@ -144,7 +144,7 @@ async def kill(
     session: Session,
     name: CellName,
     keeper: Annotated[
-        bool, typer.Option("--keeper", help="And what keeps its instances, with these: as by a power cut.")
+        bool, typer.Option("--keeper", help="Kill its keeper and instances, too, like a power cut.")
     ] = False,
 ) -> None:
     """Kill the server of a cell, at once. What it runs goes on, unless --keeper is given."""

@@ -37,13 +37,15 @@ Object = dict[str, Any]
 async def get(
     session: Session,
     which: Targets = None,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help=f"The form: {FORMATS}.")] = "",
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FORMAT", help=f"Choose the format: {FORMATS}.")
+    ] = "",
     watch: Watch = False,
     all_namespaces: AllNamespaces = False,
     selector: Selector = "",
     field_selector: FieldSelector = "",
     show_managed_fields: Annotated[
-        bool, typer.Option("--show-managed-fields", help="In json and yaml, keep the record of who owns which field.")
+        bool, typer.Option("--show-managed-fields", help="Keep the managed fields in json and yaml.")
     ] = False,
 ) -> int:
     """Show objects, as a table or in full."""

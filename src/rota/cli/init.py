@@ -22,7 +22,9 @@ NAME_LENGTH_MAX = 63
 @command
 def init(
     _: Session,
-    folder: Annotated[str, typer.Argument(metavar="[FOLDER]", help="Where; it is made if it is not there.")] = ".",
+    folder: Annotated[
+        str, typer.Argument(metavar="[FOLDER]", help="The folder, which is created if it does not exist.")
+    ] = ".",
 ) -> None:
     """Write a small project that runs, with comments to go on from. Files that are there are never replaced."""
     top = Path(folder)

@@ -26,7 +26,7 @@ def _group() -> None:
 @command
 def create(
     session: Session,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it. It must not be there yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write. It must not exist.")],
 ) -> None:
     """Make a key, in a file that only its owner may read."""
     from rota.store import create_key

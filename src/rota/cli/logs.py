@@ -45,13 +45,13 @@ async def logs(
             "--tail",
             metavar="LINES",
             min=0,
-            help=f"How many of the last lines; without it, all of a task, and {TAIL_LINES} of anything else.",
+            help=f"Show this number of last lines; without it, all of a task, and {TAIL_LINES} of anything else.",
         ),
     ] = None,
     container: Annotated[
         str,
         typer.Option(
-            "--container", "-c", metavar="NAME", help="Which container of an instance; without it, the first."
+            "--container", "-c", metavar="NAME", help="Choose a container of an instance; without it, the first."
         ),
     ] = "",
     server: Annotated[

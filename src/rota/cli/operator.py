@@ -53,7 +53,7 @@ async def operator(
         typer.Option(
             "--lease-namespace",
             metavar="NAME",
-            help="Where the lease is by which operators take turns. Without it, rota-system on a Rota, and default on "
+            help="Put the lease of the leading operator here. Without it, rota-system on a Rota, and default on "
             "a cluster.",
         ),
     ] = None,
@@ -62,7 +62,7 @@ async def operator(
         typer.Option(
             "--gateway",
             metavar="FOLDER",
-            help="A folder for its socket: `rota why --home FOLDER` then asks it. Its audit trail is there, and the "
+            help="Serve on a socket in this folder, for `rota why --home FOLDER`. Its audit trail is there, and the "
             "certificates of a hub.",
         ),
     ] = None,
@@ -77,7 +77,7 @@ async def operator(
     listen: Annotated[
         str,
         typer.Option(
-            "--listen", metavar="HOST:PORT", help="With --as-hub: where cells reach it. Without it, 127.0.0.1:7443."
+            "--listen", metavar="HOST:PORT", help="Listen here for cells, with --as-hub. Without it, on 127.0.0.1:7443."
         ),
     ] = "",
     url: Annotated[
@@ -85,7 +85,8 @@ async def operator(
         typer.Option(
             "--url",
             metavar="URL",
-            help="With --as-hub: how cells elsewhere reach --listen, as by a load balancer. Without it, as it listens.",
+            help="Give the URL by which cells reach --listen, for example that of a load balancer. Without it, "
+            "the address of --listen.",
         ),
     ] = "",
     cell: OperatedCell = "",

@@ -22,7 +22,7 @@ Targets = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KIND[,KIND…] [NAME…] | KIND/NAME…]",
-        help="Which objects: a kind, a kind and names, or both joined by a slash.",
+        help="The objects: a kind, a kind and names, or both joined by a slash.",
         autocompletion=complete_kinds,
         show_default=False,
     ),
@@ -33,21 +33,22 @@ Files = Annotated[
         "--filename",
         "-f",
         metavar="PATH",
-        help="A file, a folder with all below it, or - for standard input; repeatable.",
+        help="Read a file, a folder with all below it, or - for standard input; repeatable.",
     ),
 ]
 Selector = Annotated[
-    str, typer.Option("--selector", "-l", metavar="LABELS", help="Only objects with these labels: a=b,c!=d,e in (f,g).")
+    str,
+    typer.Option("--selector", "-l", metavar="LABELS", help="Select objects with these labels: a=b,c!=d,e in (f,g)."),
 ]
 FieldSelector = Annotated[
-    str, typer.Option("--field-selector", metavar="FIELDS", help="Only objects with these fields: metadata.name=a.")
+    str, typer.Option("--field-selector", metavar="FIELDS", help="Select objects with these fields: metadata.name=a.")
 ]
-AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="The objects of all namespaces.")]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Select objects of all namespaces.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Go on with every change, until Ctrl-C.")]
 Force = Annotated[bool, typer.Option("--force", help="Take fields over that somebody else owns.")]
 ProjectFile = Annotated[
     str,
-    typer.Option("--filename", "-f", metavar="PATH", help="The project file, or the folder in which rota.yaml is."),
+    typer.Option("--filename", "-f", metavar="PATH", help="Read this project file, or the rota.yaml of this folder."),
 ]
 
 
@@ -58,7 +59,7 @@ class ManifestFormat(StrEnum):
     json = "json"
 
 
-Output = Annotated[ManifestFormat, typer.Option("--output", "-o", help="The form in which they are printed.")]
+Output = Annotated[ManifestFormat, typer.Option("--output", "-o", help="Choose the format.")]
 
 
 # Time spans, as people write them: `30s`, `5m`, `1h30m`, `7d`, or plain seconds.

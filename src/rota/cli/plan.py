@@ -28,11 +28,11 @@ FORMS = ("", "json")
 async def plan(
     session: Session,
     filename: Files = None,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="The form: json.")] = "",
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="Choose the format: json.")] = "",
     explain: Annotated[
         str,
         typer.Option(
-            "--explain", metavar="KIND/NAME", help="Only this object: what it needs, or why it is never ready."
+            "--explain", metavar="KIND/NAME", help="Explain only this object: what it needs, or why it is never ready."
         ),
     ] = "",
     against: Annotated[

@@ -113,7 +113,7 @@ def _write(rehearsal: Rehearsal, why: Why, known: dict[str, Part]) -> None:
 
 def _write_step(step: Step, rehearsal: Rehearsal, known: dict[str, Part], lead: str, below: str) -> None:
     manifest = rehearsal.written.get(step.id)
-    where = f"   {place(manifest.source, manifest.line)}" if manifest is not None else ""
+    where = f"   {place(manifest.source, manifest.line_number)}" if manifest is not None else ""
     text, style = known.get(step.id, (step.state.lower(), ""))
     field = f"{printable(step.field)}: " if step.field else ""
     again = " (see above)" if step.seen_above else ""

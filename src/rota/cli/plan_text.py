@@ -37,7 +37,7 @@ def write_plan(plan: Plan) -> None:
         _next(bool(plan.ready or plan.never_ready))
         print_line(("Not honoured here", TITLE))
         for one in plan.not_honoured:
-            print_line("  ", one.name, (f"   {place(one.source, one.line)}", DETAIL))
+            print_line("  ", one.name, (f"   {place(one.source, one.line_number)}", DETAIL))
             for text in one.message.split("; "):
                 print_line("    ", printable(text))
     if plan.assumed:
@@ -140,7 +140,7 @@ def _width(lengths: Iterable[int]) -> int:
 
 
 def _write_cause(cause: Cause) -> None:
-    where = f"   {place(cause.source, cause.line)}" if cause.source and not cause.circle else ""
+    where = f"   {place(cause.source, cause.line_number)}" if cause.source and not cause.circle else ""
     print_line("  ", (printable(_title(cause)), WRONG), (where, DETAIL))
     drawn = [one for one in cause.held_up if one.depth < DEPTH_MAX][:HELD_UP_MAX]
     leads = _leads(drawn)
@@ -150,7 +150,7 @@ def _write_cause(cause: Cause) -> None:
     ]
     for lead, one in zip(leads, drawn, strict=True):
         parts: list[Part | str] = ["  ", (lead, DETAIL), one.name]
-        where = place(one.source, one.line)
+        where = place(one.source, one.line_number)
         if one.field or where:
             parts += [" " * (widths[0] - len(lead + one.name) + 3), (one.field, DETAIL)]
         if where:

@@ -51,7 +51,9 @@ def manifests(files: list[str] | None, namespace: str | None, otherwise: str = "
     found = load(files, read_stdin=sys.stdin.buffer.read, namespace=namespace or otherwise)
     elsewhere = [m for m in found if namespace and m.kind.namespaced and m.namespace not in (None, namespace)]
     if elsewhere:
-        places = [f"{m.source}:{m.line}: {m.kind.name} {m.name} is in namespace {m.namespace}" for m in elsewhere]
+        places = [
+            f"{m.source}:{m.line_number}: {m.kind.name} {m.name} is in namespace {m.namespace}" for m in elsewhere
+        ]
         raise bad_usage("\n".join([*places, f"leave --namespace {namespace} out, or the namespace there"]))
     return sorted(found, key=lambda manifest: manifest.kind.name != "Namespace")
 
@@ -70,7 +72,7 @@ async def preview_all(client: Client, found: list[Manifest], *, force: bool) -> 
                 out.append(Preview(manifest, None, manifest.object))
                 continue
             hint = "; leave these fields out, or take them over with --force" if error.code == 409 else ""
-            refused.append(f"{manifest.source}:{manifest.line}: {error.message}{hint}")
+            refused.append(f"{manifest.source}:{manifest.line_number}: {error.message}{hint}")
         else:
             out.append(Preview(manifest, live, planned))
     if refused:

@@ -18,7 +18,7 @@ from rota.registry import ApiError
 async def release(
     session: Session,
     names: Annotated[
-        list[str], typer.Argument(metavar="CLAIM…", help="Which claims, by their names.", show_default=False)
+        list[str], typer.Argument(metavar="CLAIM…", help="The claims, by their names.", show_default=False)
     ],
 ) -> None:
     """Give claimed instances back. A claim that was given back already stays as it is."""

@@ -23,21 +23,23 @@ from rota.client import Client
 
 app = typer.Typer(
     cls=Group,
-    help="See how far a change of template is, go back to an earlier one, or start instances anew.",
+    help="Follow a change of template, go back to an earlier one, or restart instances.",
     rich_markup_mode=None,
 )
 
 
 @app.callback(no_args_is_help=True)
 def _group() -> None:
-    """See how far a change of template is, go back to an earlier one, or start instances anew."""
+    """Follow a change of template, go back to an earlier one, or restart instances."""
 
 
 @command
 async def status(
     session: Session,
     which: Targets = None,
-    within: Annotated[str, typer.Option("--timeout", metavar="SPAN", help="How long at most: 30s, 5m, 1h.")] = "10m",
+    within: Annotated[
+        str, typer.Option("--timeout", metavar="SPAN", help="Wait at most this long: 30s, 5m, 1h.")
+    ] = "10m",
 ) -> int:
     """Show how far a pool or a workload is on its way to its newest template, until it is there."""
     target = _one(which, (WorkerPool.api, Workload.api), "a pool or a workload, such as wp/boxes or wl/web")
@@ -105,7 +107,8 @@ async def restart(
     session: Session,
     which: Targets = None,
     city: Annotated[
-        str | None, typer.Option("--city", metavar="CITY", help="Of a workload, only what is in this city.")
+        str | None,
+        typer.Option("--city", metavar="CITY", help="Restart only the instances of a workload in this city."),
     ] = None,
 ) -> None:
     """Start all instances of a pool or a workload anew, one after the other."""
@@ -161,7 +164,9 @@ async def undo(
     which: Targets = None,
     to: Annotated[
         int | None,
-        typer.Option("--to-revision", metavar="NUMBER", min=1, help="Which one. Omitted: the one before the newest."),
+        typer.Option(
+            "--to-revision", metavar="NUMBER", min=1, help="Choose a revision; without it, the one before the newest."
+        ),
     ] = None,
 ) -> None:
     """Give a workload a template back that it had before."""

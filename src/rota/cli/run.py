@@ -35,16 +35,17 @@ async def run(
     session: Session,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- COMMAND…", help="What to run, after two dashes.", show_default=False),
+        typer.Argument(metavar="-- COMMAND…", help="The command to run, after two dashes.", show_default=False),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="What to tell an agent, instead of a command.")
+        str | None,
+        typer.Option("--prompt", "-p", metavar="TEXT", help="Give an agent this prompt, instead of a command."),
     ] = None,
     pool: Annotated[
-        str, typer.Option("--pool", metavar="NAME", help="The pool; without it, the only one that has workers.")
+        str, typer.Option("--pool", metavar="NAME", help="Choose a pool; without it, the only one that has workers.")
     ] = "",
     name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="The task's name; without it, one made of the command.")
+        str, typer.Option("--name", metavar="NAME", help="Name the task; without it, after the command.")
     ] = "",
     follow: Annotated[
         bool,
@@ -56,9 +57,9 @@ async def run(
             " Ctrl-C cancels it; a second one leaves it.",
         ),
     ] = False,
-    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Give it what is on standard input.")] = False,
+    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input on.")] = False,
     within: Annotated[
-        str, typer.Option("--timeout", metavar="SPAN", help="How long it may run: 30s, 5m, 1h; without it, for ever.")
+        str, typer.Option("--timeout", metavar="SPAN", help="End it after this time: 30s, 5m, 1h; without it, never.")
     ] = "",
     priority: Annotated[
         int | None,
@@ -67,16 +68,14 @@ async def run(
             metavar="NUMBER",
             min=-PRIORITY_MAX,
             max=PRIORITY_MAX,
-            help="Higher goes first; without it, 0.",
+            help="Set the priority; higher goes first. Without it, 0.",
         ),
     ] = None,
     depends_on: Annotated[
         list[str] | None,
-        typer.Option("--depends-on", metavar="TASK", help="A task that must have succeeded first; repeatable."),
+        typer.Option("--depends-on", metavar="TASK", help="Wait for the success of another task; repeatable."),
     ] = None,
-    branch: Annotated[
-        str, typer.Option("--branch", metavar="NAME", help="A branch that no other task has while this one runs.")
-    ] = "",
+    branch: Annotated[str, typer.Option("--branch", metavar="NAME", help="Lock a branch while this task runs.")] = "",
 ) -> int:
     """Run a command, or a prompt, as a task on a worker of a pool.
 

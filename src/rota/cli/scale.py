@@ -20,10 +20,10 @@ async def scale(
     session: Session,
     which: Targets = None,
     replicas: Annotated[
-        int | None, typer.Option("--replicas", metavar="COUNT", min=0, help="How many there should be.")
+        int | None, typer.Option("--replicas", metavar="COUNT", min=0, help="Set the number of replicas.")
     ] = None,
     placement: Annotated[
-        str | None, typer.Option("--placement", metavar="NAME", help="Of a workload, only this placement.")
+        str | None, typer.Option("--placement", metavar="NAME", help="Change only this placement of a workload.")
     ] = None,
 ) -> None:
     """Change the number of replicas of objects. Of a workload, it is the least that each of its cities has."""

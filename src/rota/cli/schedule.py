@@ -22,7 +22,7 @@ from rota.cli.usage import Group
 from rota.client import ALL_NAMESPACES, Client
 
 app = typer.Typer(
-    cls=Group, help="See what ticks when, run it now, pause it, and see what came of it.", rich_markup_mode=None
+    cls=Group, help="List schedules, run them now, pause them, and show their runs.", rich_markup_mode=None
 )
 
 Object = dict[str, Any]
@@ -30,7 +30,7 @@ NONCE_BYTES = 8
 LISTED_RUNS = 5
 """Runs that a wide list shows."""
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Which schedule.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.", show_default=False)]
 
 
 class ListFormat(StrEnum):
@@ -42,14 +42,14 @@ class ListFormat(StrEnum):
 
 @app.callback(no_args_is_help=True)
 def _group() -> None:
-    """See what ticks when, run it now, pause it, and see what came of it."""
+    """List schedules, run them now, pause them, and show their runs."""
 
 
 @command
 async def list_(
     session: Session,
     form: Annotated[
-        ListFormat, typer.Option("--output", "-o", help="wide: with the next five runs of each.")
+        ListFormat, typer.Option("--output", "-o", help="Choose the format; wide has the next five runs of each.")
     ] = ListFormat.table,
     all_namespaces: AllNamespaces = False,
 ) -> None:

@@ -43,15 +43,16 @@ EdgePort = Annotated[
 ]
 Host = Annotated[
     str | None,
-    typer.Option("--host", metavar="ADDRESS", help="Where to listen; without it, as the last time, or 127.0.0.1."),
+    typer.Option(
+        "--host", metavar="ADDRESS", help="Listen on this address; without it, as the last time, or 127.0.0.1."
+    ),
 ]
 AllowApi = Annotated[
     list[str] | None,
     typer.Option(
         "--allow-api",
         metavar="URL",
-        help="An API that TaskSpawners may poll beside https://api.github.com. May be given several times. Without it, "
-        "as the last time.",
+        help="Let TaskSpawners poll this API beside https://api.github.com; repeatable. Without it, as the last time.",
     ),
 ]
 KeyFile = Annotated[
@@ -67,8 +68,7 @@ AuditRequired = Annotated[
     bool | None,
     typer.Option(
         "--audit-required/--no-audit-required",
-        help="Whether to serve nothing that cannot be recorded in the audit trail. Without it, as the last time, or "
-        "not.",
+        help="Refuse requests that cannot be recorded in the audit trail. Without it, as the last time, or not.",
     ),
 ]
 EdgeHost = Annotated[
@@ -76,8 +76,8 @@ EdgeHost = Annotated[
     typer.Option(
         "--edge-host",
         metavar="NAME",
-        help="A further name by which public functions are called, as that of a proxy or a tunnel, or of a site whose "
-        "pages call them. May be given several times. Without it, as the last time.",
+        help="Accept calls of public functions under this name, too: that of a proxy or a tunnel, or of a site whose "
+        "pages call them. Repeatable. Without it, as the last time.",
     ),
 ]
 NetworkPolicy = Annotated[
@@ -94,7 +94,7 @@ Egress = Annotated[
     typer.Option(
         "--egress",
         metavar="HOST[:PORTS]",
-        help="What can be reached with --network egress: a name, *.NAME or a range of addresses, such as pypi.org:443. "
+        help="Let --network egress reach this: a name, *.NAME or a range of addresses, such as pypi.org:443. "
         "May be given several times. Without it, as the last time.",
     ),
 ]
@@ -102,7 +102,7 @@ NoCell = Annotated[
     bool | None,
     typer.Option(
         "--no-cell/--own-cell",
-        help="Whether it runs no instances: a hub for cells elsewhere. Without it, as the last time, or its own cell.",
+        help="Run no instances, as a hub for cells elsewhere. Without it, as the last time, or its own cell.",
     ),
 ]
 CellName = Annotated[
@@ -114,18 +114,20 @@ CellName = Annotated[
         "command. Once joined, a home stays that cell.",
     ),
 ]
-City = Annotated[str, typer.Option("--city", metavar="CODE", help="With --cell: the city that it is in, as dfw.")]
-HubUrl = Annotated[str, typer.Option("--hub", metavar="URL", help="With --cell: where the hub is.")]
+City = Annotated[str, typer.Option("--city", metavar="CODE", help="Name the city of --cell, such as dfw.")]
+HubUrl = Annotated[str, typer.Option("--hub", metavar="URL", help="Give the URL of the hub of --cell.")]
 HubAuthority = Annotated[
     str,
-    typer.Option("--hub-ca", metavar="FINGERPRINT", help="With --cell: that of the hub's certificate authority."),
+    typer.Option(
+        "--hub-ca", metavar="FINGERPRINT", help="Give the fingerprint of the hub's certificate authority, with --cell."
+    ),
 ]
 HubToken = Annotated[
     Path | None,
     typer.Option(
         "--token-file",
         metavar="FILE",
-        help="With --cell: the token to join with, which is good once; - for standard input.",
+        help="Read the token of an invitation from this file, with --cell; - for standard input.",
     ),
 ]
 Image = Annotated[

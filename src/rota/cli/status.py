@@ -48,7 +48,7 @@ class Counted(NamedTuple):
 @command
 async def status(
     session: Session,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="The form: json.")] = "",
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="Choose the format: json.")] = "",
 ) -> int:
     """Show whether a server runs in this home, since when, where, and with how much work. Exits with 0 if so, else
     3."""

@@ -25,7 +25,7 @@ async def stop(
             metavar="SECONDS",
             min=0,
             max=GRACE_SECONDS_MAX,
-            help="How long instances have to end by themselves, whatever they ask for; then they are killed.",
+            help="Give instances this time to end, whatever they ask for; then they are killed.",
         ),
     ] = STOP_GRACE_SECONDS,
 ) -> None:

@@ -36,22 +36,22 @@ def _group() -> None:
 @command
 async def create(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="For whom it is.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of its holder.")],
     scope: Annotated[
-        Scope | None, typer.Option("--scope", help="What it allows; without a scope or a role, to view.")
+        Scope | None, typer.Option("--scope", help="Choose its scope; without a scope or a role, viewer.")
     ] = None,
     role: Annotated[
-        str, typer.Option("--role", metavar="ROLE", help="What it allows instead: a Role of the namespace.")
+        str, typer.Option("--role", metavar="ROLE", help="Choose a Role of the namespace instead of a scope.")
     ] = "",
     expires: Annotated[
-        str, typer.Option("--expires", metavar="SPAN", help="For how long it is good: 12h, 30d; without it, for ever.")
+        str, typer.Option("--expires", metavar="SPAN", help="End it after this time: 12h, 30d; without it, never.")
     ] = "",
     ttl: Annotated[
         str,
         typer.Option(
             "--ttl",
             metavar="SPAN",
-            help="For how long it is good, 24h at most, as a signed token that is not kept, nor listed: 15m, 1h.",
+            help="Sign a token for this time, 24h at most, that is not stored or listed: 15m, 1h.",
         ),
     ] = "",
 ) -> None:
@@ -109,7 +109,7 @@ def _times(token: dict[str, Any]) -> list[str]:
 
 @command
 async def revoke(
-    session: Session, identity: Annotated[str, typer.Argument(metavar="ID", help="Which one, as `list` shows it.")]
+    session: Session, identity: Annotated[str, typer.Argument(metavar="ID", help="The token, as `list` shows it.")]
 ) -> None:
     """Revoke a token. It ends at once."""
     from urllib.parse import quote

@@ -57,14 +57,14 @@ def up(
     hub_ca: HubAuthority = "",
     token_file: HubToken = None,
     controllers: Annotated[
-        bool, typer.Option("--controllers/--no-controllers", help="Whether controllers run in this process.")
+        bool, typer.Option("--controllers/--no-controllers", help="Run controllers in this process.")
     ] = True,
     log_file: Annotated[
         str,
         typer.Option(
             "--log-file",
             metavar="FILE",
-            help="Write to this file and not to the terminal. From 4 MiB on it is put aside as FILE.1, and begun anew.",
+            help="Write to this file and not to the terminal. From 4 MiB on it is renamed to FILE.1.",
         ),
     ] = "",
 ) -> None:

@@ -48,12 +48,14 @@ async def wait(
         typer.Option(
             "--for",
             metavar="GOAL",
-            help=f"What to wait for: {FORMS}; without it, that tasks are over, or functions ready.",
+            help=f"Wait for this: {FORMS}; without it, until tasks are over, or functions ready.",
         ),
     ] = "",
-    within: Annotated[str, typer.Option("--timeout", metavar="SPAN", help="How long at most: 30s, 5m, 1h.")] = "30s",
+    within: Annotated[
+        str, typer.Option("--timeout", metavar="SPAN", help="Wait at most this long: 30s, 5m, 1h.")
+    ] = "30s",
     selector: Selector = "",
-    all_: Annotated[bool, typer.Option("--all", help="All objects of the kind in the namespace.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Wait for all objects of the kind in the namespace.")] = False,
     all_namespaces: AllNamespaces = False,
 ) -> int:
     """Wait until objects are as they should be, or gone; without --for, tasks until they are over, functions until

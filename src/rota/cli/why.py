@@ -39,9 +39,11 @@ VOLATILE = frozenset(
 async def why(
     session: Session,
     which: Targets = None,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="The form: json, yaml.")] = "",
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FORMAT", help="Choose the format: json, yaml.")
+    ] = "",
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Tell it anew whenever it changes, until it is ready or has failed.")
+        bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until it is ready or has failed.")
     ] = False,
 ) -> int:
     """Tell why an object is not ready: what it waits for, down to the cause, and the one thing to do next.
