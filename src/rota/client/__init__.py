@@ -1,4 +1,4 @@
-"""One async client for all places of Rota's objects: a registry in this process, a Rota server, a Kubernetes API server.
+"""One async client for all places of objects: a registry in this process, a Rota server, a Kubernetes API server.
 
 - *One behaviour.* All backends have the same verbs and types, and raise the same errors.
 - *No second write.* A write that may have been carried out is never sent again by itself.

@@ -28,7 +28,7 @@ from rota.runtime.archive import BlobArchive
 from rota.runtime.blobs import BlobRefused, is_digest
 from rota.server.audit import Audit
 from rota.server.auth import User, moves_blobs
-from rota.server.blob_collecting import referred_to
+from rota.server.collectors import blobs_of_functions
 from rota.server.http import Answer, Request, Response, Stream
 from rota.server.shares import Shares
 from rota.server.unread_answers import payer_of
@@ -126,7 +126,7 @@ class BlobRequests:
         blob."""
         tenant = user.namespace or payer_of(user).key
         # Blobs that the tenant refers to count as its own, whoever has put them.
-        digests = self._put_by.get(tenant, set()) | (referred_to(objects, tenant) if user.namespace else set())
+        digests = self._put_by.get(tenant, set()) | (blobs_of_functions(objects, tenant) if user.namespace else set())
         sizes = await asyncio.to_thread(lambda: {one: self.blobs.counted(one) for one in digests})
         left = await asyncio.to_thread(self.blobs.left) - self._coming.total()
         self._forget(tenant, {one for one, counted in sizes.items() if not counted})
@@ -159,4 +159,4 @@ def _may_get(objects: Objects, user: User, digest: str) -> bool:
     instance = get(objects, Instance, user.name, user.namespace)
     if instance is None or instance.metadata.uid != user.token_id:
         return False
-    return digest in referred_to(objects, user.namespace)
+    return digest in blobs_of_functions(objects, user.namespace)

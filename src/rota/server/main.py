@@ -36,9 +36,9 @@ from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT, address_of, names_
 from rota.server.app import App, refusal
 from rota.server.audit import Audit
 from rota.server.auth import Tokens
-from rota.server.blob_collecting import BlobCollecting
 from rota.server.calls import Calling
 from rota.server.cell_tunnel import Tunnel
+from rota.server.collectors import BlobCollector, MirrorCollector
 from rota.server.controllers import (
     MANAGER,
     UP_LEASE_SECONDS,
@@ -62,7 +62,6 @@ from rota.server.home import Home
 from rota.server.http_server import HttpServer
 from rota.server.membership import Member, linking
 from rota.server.memory import Memory
-from rota.server.mirror_collecting import MirrorCollecting
 from rota.server.shedding import Shedding
 from rota.server.signed_tokens import SignedTokens
 from rota.server.sockets import authority_of, bind, twins
@@ -246,7 +245,7 @@ async def run(
         await registry.start()
         await establish_system(registry)
         await establish(defined, store)
-        await running.enter_async_context(BlobCollecting(Blobs(home.path), StoreObjects(registry)))
+        await running.enter_async_context(BlobCollector(Blobs(home.path), StoreObjects(registry)))
         if with_controllers:
             # Checked in a thread, so that a request to stop need not wait for it.
             await asyncio.to_thread(sandbox.available)
@@ -255,7 +254,7 @@ async def run(
                 home.path, introduce=_introduction(home, workers), disk=disk, policy=policy, listeners=listeners
             )
             await running.enter_async_context(runtime)
-            collecting = MirrorCollecting(home.path, StoreObjects(registry), lambda: disk.level != "ok")
+            collecting = MirrorCollector(home.path, StoreObjects(registry), lambda: disk.level != "ok")
             await running.enter_async_context(collecting)
             controllers = _controllers(
                 registry, home.path, runtime, apis, gateway, audit, edge_url, app.end_watches, no_cell=no_cell
