@@ -113,7 +113,7 @@ async def _url(session: Session, client: Client) -> str:
         return target.endpoint.url
     state = find(Home(session.settings.home_path)).state
     if state is None:
-        raise CommandError("it cannot be told where this server is reached: say so with --url")
+        raise CommandError("the address of this server is unknown: give it with --url")
     if urlsplit(state.url).hostname in LOOPBACK:
         note("this server listens on this machine only: a site elsewhere reaches it with `rota restart --host ADDRESS`")
     return state.url

@@ -103,7 +103,7 @@ def _is_unknown_path(error: ApiError) -> bool:
 def _elsewhere(target: Target) -> CommandError:
     name = f"{target.kind.singular}/{target.name}"
     return CommandError(
-        "the server there is not Rota's: what an object waits for is told by one that `rota start` started\n"
+        "the server there is not Rota's: only one that `rota start` started explains what an object waits for\n"
         f"`rota describe {name}` shows its conditions and events; for the rest, start `rota operator` with"
         f" --gateway FOLDER and ask `rota why {name} --home FOLDER`"
     )

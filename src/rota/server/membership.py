@@ -174,12 +174,12 @@ class RemoteHub:
         return msgspec.json.decode(await self._post("report", msgspec.json.encode(report)), type=Answer)
 
     async def _renew(self) -> None:
-        told = msgspec.json.decode(await self._post("renew", b"{}"), type=Joined)
+        joined = msgspec.json.decode(await self._post("renew", b"{}"), type=Joined)
         membership = msgspec.structs.replace(
-            self._kept.membership, renew_at=renewal(told.renew_seconds, self._clock.time())
+            self._kept.membership, renew_at=renewal(joined.renew_seconds, self._clock.time())
         )
-        self._kept = Kept(membership, told.token, self._kept.authority)
-        self._token.token = told.token
+        self._kept = Kept(membership, joined.token, self._kept.authority)
+        self._token.token = joined.token
         await self._keeping.keep(self._kept)
 
     async def _post(self, what: str, body: bytes) -> bytes:
@@ -242,7 +242,7 @@ async def admitted(wanted: Membership, authority: str, token: str) -> Kept:
         raise NotJoined(f"--hub: {hub!r} is no https:// address: nothing secret is sent elsewhere")
     try:
         pem = await _authority(hub, authority)
-        told = await _ask(
+        joined = await _ask(
             at_url(hub, tls=Tls(pem), credentials=Fixed(Credential(token))),
             cell,
             Joining(wanted.identity, wanted.city),
@@ -255,8 +255,8 @@ async def admitted(wanted: Membership, authority: str, token: str) -> Kept:
         if isinstance(error, NotJoined):
             raise
         raise NotJoined(f"the hub at {hub} cannot be reached: {error}") from None
-    renewed = msgspec.structs.replace(wanted, renew_at=renewal(told.renew_seconds, RealClock().time()))
-    return Kept(renewed, told.token, pem)
+    renewed = msgspec.structs.replace(wanted, renew_at=renewal(joined.renew_seconds, RealClock().time()))
+    return Kept(renewed, joined.token, pem)
 
 
 async def _ask(target: Target, cell: str, joining: Joining) -> Joined:
