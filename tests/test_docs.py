@@ -63,7 +63,7 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 
 def test_every_package_opens_with_its_contract() -> None:
-    for package in ("api", "store", "registry", "client", "manifest", "cli"):
+    for package in ("api", "store", "registry", "client", "manifest", "server", "cli"):
         text = (ROOT / "src" / "rota" / package / "__init__.py").read_text()
         assert text.startswith('"""') and len(text.split('"""')[1]) > 200, package
 

@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 from rota.api.instance import Address
 from rota.client import Client as AsyncClient
 from rota.client.claims import Box as AsyncBox
+from rota.client.claims import ClaimContext as AsyncClaimContext
 from rota.client.claims import ClaimLost, CommandFailed, Entry, ExecFailed, NoneFree, Result
 from rota.client.claims import Files as AsyncFiles
-from rota.client.claims import Holding as AsyncHolding
 from rota.client.claims.result import OUTPUT_BYTES_MAX
 from rota.client.target import PathLike
 
@@ -156,7 +156,7 @@ class Client:
         priority: int = 0,
     ) -> ClaimContext:
         """Claim an idle instance of a pool exclusively, in a `with`. See the async `Client.claim`."""
-        claim = self._client.claim(
+        claim_context = self._client.claim(
             pool,
             namespace=namespace,
             name=name,
@@ -168,25 +168,25 @@ class Client:
             annotations=annotations,
             priority=priority,
         )
-        return ClaimContext(self._loop, claim)
+        return ClaimContext(self._loop, claim_context)
 
 
 class ClaimContext:
-    """A claim to be made: enter it once, in a `with`."""
+    """The context manager that `Client.claim` returns. It can be entered once, and yields the instance."""
 
-    def __init__(self, loop: _Loop, claim: AsyncHolding) -> None:
+    def __init__(self, loop: _Loop, claim_context: AsyncClaimContext) -> None:
         self._loop = loop
-        self._claim = claim
+        self._context = claim_context
 
     @property
     def name(self) -> str:
         """Return the name of the claim, which is known before it is made."""
-        return self._claim.name
+        return self._context.name
 
     def __enter__(self) -> Box:
         self._loop.enter()
         try:
-            return Box(self._loop, self._loop.do(self._claim.__aenter__()))
+            return Box(self._loop, self._loop.do(self._context.__aenter__()))
         except BaseException:
             self._leave()
             raise
@@ -196,8 +196,8 @@ class ClaimContext:
 
     def _leave(self) -> None:
         try:
-            if self._claim.is_held:
-                self._loop.do(self._claim.__aexit__(None, None, None))
+            if self._context.is_held:
+                self._loop.do(self._context.__aexit__(None, None, None))
         finally:
             self._loop.leave()
 

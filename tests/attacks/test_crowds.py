@@ -19,12 +19,12 @@ import pytest
 from rota.runtime import descriptors
 from rota.runtime.descriptors import Connections, shared_out
 from rota.runtime.interface import Subject
-from rota.server import listening
+from rota.server import listener as listening
 from rota.server.auth import User
-from rota.server.listening import Listener
+from rota.server.listener import Listener
 from rota.server.shares import LEAST, Seats, Shares
-from rota.server.signed import SignedTokens
-from rota.server.unread import payer_of
+from rota.server.signed_tokens import SignedTokens
+from rota.server.unread_answers import payer_of
 from tests.attacks.conftest import API, TENANT, Deployer, deployer
 from tests.server.conftest import Reply, Server, parsed, served
 
@@ -231,9 +231,9 @@ def test_a_share_is_never_more_than_is_left_for_all_others() -> None:
     while shares.has_room("b"):
         shares.take("b")
     assert shares.of("b") == 20
-    for party in map(str, range(100)):
-        while shares.has_room(party):
-            shares.take(party)
+    for share_key in map(str, range(100)):
+        while shares.has_room(share_key):
+            shares.take(share_key)
     assert shares.used == 80 and shares.has_room("a", may_use_reserve=True)
     shares.give_back("a")
     assert shares.has_room("new")
@@ -242,9 +242,9 @@ def test_a_share_is_never_more_than_is_left_for_all_others() -> None:
 async def test_to_be_served_first_by_asking_the_most() -> None:
     seats, order = Seats(1, 1, 10.0), []
 
-    async def ask(party: str, *, is_admin: bool = False) -> None:
-        await seats.enter(party, may_use_reserve=is_admin)
-        order.append(party)
+    async def ask(share_key: str, *, is_admin: bool = False) -> None:
+        await seats.enter(share_key, may_use_reserve=is_admin)
+        order.append(share_key)
         await asyncio.sleep(0)
         seats.leave()
 
@@ -284,8 +284,8 @@ def test_to_have_a_share_for_each_of_many_claims(tmp_path: Path) -> None:
     shares = Shares(64, 16)
     for user in (asking, *map(tokens.user, made)):
         assert user is not None
-        party = payer_of(user).party
-        assert party == user.party == asking.party
-        while shares.has_room(party):
-            shares.take(party)
+        share_key = payer_of(user).key
+        assert share_key == user.share_key == asking.share_key
+        while shares.has_room(share_key):
+            shares.take(share_key)
     assert shares.used == 24

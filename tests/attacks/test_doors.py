@@ -14,7 +14,7 @@ from rota.client.http import HttpBackend
 from rota.runtime.interface import Subject
 from rota.server import edge
 from rota.server.auth import HomeDamaged
-from rota.server.signed import SignedTokens
+from rota.server.signed_tokens import SignedTokens
 from tests.attacks.conftest import API, TENANT, Deployer
 from tests.server.conftest import Server
 from tests.server.test_edge import SPAWNER, Running, running, serving, signature

@@ -20,7 +20,7 @@ from rota.runtime.interface import Subject
 from rota.runtime.runner.journal import PENDING_MAX
 from rota.runtime.runner.messages import PROTOCOL
 from rota.runtime.runners import BAD_MESSAGE, FRAME_CHARACTERS_MAX
-from rota.server.signed import SignedTokens
+from rota.server.signed_tokens import SignedTokens
 from tests.attacks.test_kept_trees import POOLS, TASKS
 from tests.claims.test_gateway import API, pool, until
 from tests.server.conftest import Server, served

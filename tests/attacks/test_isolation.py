@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rota.cli.isolation import warn_of_no_sandbox
+from rota.cli.server_options import warn_of_no_sandbox
 from rota.runtime import sandbox
 from rota.runtime.code import CodeRefused, Packages
 from rota.runtime.sandbox.availability import Availability

@@ -14,7 +14,7 @@ from rota.runtime.interface import Order, Subject
 from rota.runtime.keeper.client import Keeper
 from rota.runtime.local import LocalRuntime
 from rota.server.app import refusal
-from rota.server.http import HttpServer
+from rota.server.http_server import HttpServer
 from rota.server.upgrade import Upgrade
 
 SUBJECT = Subject("default", "boxes-0", "u1")

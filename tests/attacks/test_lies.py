@@ -17,7 +17,7 @@ from rota.runtime.files.shell import Tools
 from rota.runtime.instance_log import last_lines
 from rota.runtime.interface import Reach, Subject
 from rota.runtime.runner.tasklog import LogReader, TaskLog
-from rota.server.function_logs import SHOWN_BYTES_MAX, TURN_BYTES_MAX, Merged, Open, Written, _last
+from rota.server.function_logs import SHOWN_BYTES_MAX, TURN_BYTES_MAX, Merged, Open, PastLog, _last
 from rota.server.function_position import Progress
 from rota.server.logs import READ_BYTES
 from rota.trees.bounds import ANSWER_BYTES_MAX, ENTRIES_MAX
@@ -66,7 +66,7 @@ def test_to_fill_the_memory_of_the_server_with_what_it_puts_before_each_line(tmp
     for number in range(12):
         path = tmp_path / f"call-{number}.log"
         path.write_bytes(b"\n" * 1_000_000)
-        logs.append(Written(float(number), f"call-{number:02}", "worker-of-a-long-name", partial(LogReader, path)))
+        logs.append(PastLog(float(number), f"call-{number:02}", "worker-of-a-long-name", partial(LogReader, path)))
     answer = _last(logs, MANY)
     assert len(answer) < SHOWN_BYTES_MAX + 1_000_000
     # The newest are there, and it is said that others are not.
@@ -79,7 +79,7 @@ def test_to_fill_the_memory_of_the_server_with_one_line_of_each_call(tmp_path: P
     for number in range(40):
         path = tmp_path / f"call-{number}.log"
         path.write_bytes(b"x" * 1_000_000)
-        logs.append(Written(float(number), f"call-{number:02}", "w", partial(LogReader, path)))
+        logs.append(PastLog(float(number), f"call-{number:02}", "w", partial(LogReader, path)))
     assert len(_last(logs, MANY)) < SHOWN_BYTES_MAX + 2_000_000
 
 

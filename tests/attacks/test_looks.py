@@ -19,7 +19,7 @@ from rota.store import MemoryStore
 from tests.engine_loop.test_why import make_chain, world
 
 TENANT = "tenant"
-IN_THE_BACKGROUND = {"blob_collecting.py", "mirror_collecting.py"}
+IN_THE_BACKGROUND = {"collectors.py"}
 """They look at what there is now and then, however much is asked."""
 OF_ADMINS = {"release_all"}
 

@@ -30,7 +30,7 @@ from rota.server.definitions import definitions, establish
 from rota.server.gateway_server import ENDPOINTS, server_gateway
 from rota.server.health import PATHS
 from rota.server.http import Request, Response, Stream
-from rota.server.signed import SignedTokens
+from rota.server.signed_tokens import SignedTokens
 from rota.server.tables import Tables
 from rota.server.upgrade import Upgrade
 from rota.store import MemoryStore

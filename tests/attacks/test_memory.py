@@ -15,9 +15,9 @@ from rota.api import Secret
 from rota.registry import Registry
 from rota.registry.options import WatchOptions
 from rota.registry.reading import INITIAL_PAGE_BYTES
-from rota.server import http, objects
+from rota.server import http_connection, objects
 from rota.server import main as server_main
-from rota.server.holding import MIB, Answers, Memory, Payer, payer_at
+from rota.server.memory import MIB, Answers, Memory, Payer, payer_at
 from rota.store import MemoryStore
 from rota.store.watch import WATCH_BATCH_BYTES_MAX
 from tests.attacks.conftest import API, TENANT, Deployer, deployer
@@ -180,7 +180,7 @@ async def test_to_fill_the_memory_with_lists_that_are_not_read(
         listed = await asks.ask("GET", CONFIG)
         assert (listed.status, len(listed.json["items"])) == (200, 4)
     # And not for long.
-    monkeypatch.setattr(http, "STALLED_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(http_connection, "STALLED_SECONDS_MAX", 0.0)
     async with asyncio.timeout(SOON_SECONDS):
         while answers.used:
             await asyncio.sleep(0.05)
@@ -203,7 +203,7 @@ async def test_to_fill_the_memory_with_watches_that_are_not_read(
             await asyncio.sleep(0.02)
     for asks in (other, Deployer(small, small.token)):
         assert len((await asks.ask("GET", f"{CONFIG}?limit=2")).json["items"]) == 2
-    monkeypatch.setattr(http, "STALLED_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(http_connection, "STALLED_SECONDS_MAX", 0.0)
     async with asyncio.timeout(SOON_SECONDS):
         while answers.used:
             await asyncio.sleep(0.05)
@@ -295,7 +295,7 @@ async def test_to_have_all_of_a_watch_kept_without_reading_it() -> None:
 @pytest.mark.parametrize("name", ["X-Same", "Accept"])
 async def test_to_keep_the_server_busy_with_a_header_that_comes_again(bare: Server, name: str) -> None:
     head = "GET /version HTTP/1.1\r\nHost: localhost\r\n"
-    many = f"{name}: a\r\n" * (http.HEAD_BYTES_MAX // 16)
+    many = f"{name}: a\r\n" * (http_connection.HEAD_BYTES_MAX // 16)
     assert (await bare.raw(f"{head}{many}\r\n".encode())).status == 431
     few = f"{name}: */*\r\n" * 3
     assert (await bare.raw(f"{head}{few}Connection: close\r\n\r\n".encode())).status == 401

@@ -15,7 +15,7 @@ from rota.engine import StoreObjects
 from rota.runtime.space import Space
 from rota.runtime.workspace import Limits, Mirror, Source, WorkspaceError, mirrors
 from rota.runtime.workspace.mirror import place_name
-from rota.server.mirror_collecting import MirrorCollecting
+from rota.server.collectors import MirrorCollector
 from tests.conformance.planes import LocalPlane, memory
 from tests.server.conftest import served
 from tests.workspace.conftest import Repo
@@ -115,7 +115,7 @@ async def test_to_have_a_mirror_outlive_its_workspace(tmp_path: Path) -> None:
         assert isinstance(plane, LocalPlane)
         made = {"apiVersion": "rota.dev/v1alpha1", "kind": "Workspace", "metadata": {"name": "some"}}
         await Client(plane.backend).create({**made, "spec": {"repo": url, "secretRef": {"name": "login"}}})
-        collecting = MirrorCollecting(tmp_path, StoreObjects(plane.registry), lambda: False)
+        collecting = MirrorCollector(tmp_path, StoreObjects(plane.registry), lambda: False)
         assert await collecting.collect() == [others.name]
         assert own.exists()
     async with served(tmp_path / "home") as server:

@@ -18,7 +18,7 @@ from rota.runtime.runner.hosting import TOO_DEEP, Hosting, Running
 from rota.runtime.runner.hosting_command import CommandHost
 from rota.runtime.runner.hosting_log import CallLog
 from rota.runtime.runner.messages import Call, Called, Handler, encode, from_runner
-from rota.server.execution import RESIZE, Session, Wanted
+from rota.server.execution import RESIZE, ExecRequest, ExecSession
 from rota.server.streams import Size
 from tests.runner.boxes import Bench, plain
 
@@ -82,9 +82,9 @@ class Terminal:
     "size", [b'{"Width":' * 100_000, b'{"a":' + DEEP, b'{"Width":"\xff"}', b'{"Width":' + b"9" * 9999]
 )
 async def test_to_make_an_error_of_the_server_by_the_size_of_a_terminal(size: bytes) -> None:
-    wanted = Wanted(("true",), stdin=True, stdout=True, stderr=False, tty=True, term="xterm", size=Size(1, 1))
+    wanted = ExecRequest(("true",), stdin=True, stdout=True, stderr=False, tty=True, term="xterm", size=Size(1, 1))
     nowhere: Any = None
-    session = Session(nowhere, nowhere, "main", wanted, {})
+    session = ExecSession(nowhere, nowhere, "main", wanted, {})
     terminal: Any = Terminal()
     session._streams.terminal = terminal
     await session._take(bytes((RESIZE,)) + size)

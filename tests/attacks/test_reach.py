@@ -28,7 +28,7 @@ from rota.server.auth import User, allows
 from rota.server.gateway_server import ENDPOINTS
 from rota.server.http import JSON, Response, Stream
 from rota.server.log_streams import TEXT
-from rota.server.signed import SignedTokens
+from rota.server.signed_tokens import SignedTokens
 from rota.server.upgrade import Upgrade
 from tests.tunnel.both import CELL, IDENTITY, NAME, Both, both_sides, refused, until
 

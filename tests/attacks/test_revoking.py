@@ -12,7 +12,7 @@ import pytest
 from rota.client.websocket import Closed
 from rota.runtime.interface import Subject
 from rota.server.auth import Tokens
-from rota.server.signed import SignedTokens
+from rota.server.signed_tokens import SignedTokens
 from tests.claims.test_gateway import API, OPEN, claim, command, phase, pool, until
 from tests.server.conftest import POOLS, Server, served
 

@@ -25,9 +25,10 @@ from rota.runtime.space import Space, low_bytes
 from rota.server.audit import Audit
 from rota.server.auth import User
 from rota.server.blobs import PUTS_AT_ONCE_MAX, BlobRequests
-from rota.server.body import BYTES_PER_SECOND_MIN, Body
 from rota.server.files import AT_ONCE_MAX, FileRequests
-from rota.server.http import STALLED_SECONDS_MAX, Request, Response
+from rota.server.http import Request, Response
+from rota.server.http_connection import STALLED_SECONDS_MAX
+from rota.server.request_body import BYTES_PER_SECOND_MIN, Body
 from tests.attacks.conftest import TENANT, Deployer
 
 SOON_SECONDS = 10.0

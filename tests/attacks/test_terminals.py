@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rota.api import ConfigMap
-from rota.cli.formats import Group, format_named, write_document, write_names
-from rota.cli.output import Columns, error_line, line, note
+from rota.cli.formats import KindGroup, format_named, write_document, write_names
+from rota.cli.output import Columns, error_line, note, print_line
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31m\u202egnp.exe\rfake"
 OBJECT: dict[str, Any] = {"metadata": {"name": HOSTILE}, "data": {"a": HOSTILE}}
@@ -24,9 +24,9 @@ class Terminal(io.StringIO):
 def write_all() -> None:
     for form in ("json", "yaml", "jsonpath={.data.a}"):
         write_document(OBJECT, format_named(form))
-    write_names([Group(ConfigMap.api, [OBJECT])])
+    write_names([KindGroup(ConfigMap.api, [OBJECT])])
     Columns(("A",)).write([(HOSTILE,)])
-    line(HOSTILE, (HOSTILE, "bold"))
+    print_line(HOSTILE, (HOSTILE, "bold"))
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"TERM": "xterm"}], ids=str)

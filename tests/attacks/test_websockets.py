@@ -12,8 +12,9 @@ import pytest
 from rota.client.websocket import WebSocket, framing
 from rota.client.websocket.connection import CONTROLS_PER_SECOND_MAX, FRAMES_PER_TURN_MAX
 from rota.client.websocket.framing import FRAGMENTS_FREE, Framing, Violation
-from rota.server.holding import MIB, Memory, Payer
-from rota.server.http import HttpServer, Response
+from rota.server.http import Response
+from rota.server.http_server import HttpServer
+from rota.server.memory import MIB, Memory, Payer
 from rota.server.upgrade import Upgrade
 
 SOON_SECONDS = 10.0

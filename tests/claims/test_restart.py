@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from rota.client import Client
-from rota.client.claims import gateway, holding
+from rota.client.claims import context, gateway
 from tests.claims.conftest import SECONDS_MAX, Site
 from tests.server.live import ROTA, die_with_parent
 
@@ -126,4 +126,4 @@ async def test_a_command_that_was_killed_holds_its_instance_no_longer_than_its_l
 
 
 def test_the_server_is_waited_for_as_long_to_give_back_as_for_anything_else() -> None:
-    assert holding.RELEASE_SECONDS_MAX == gateway.AWAY_SECONDS_MAX
+    assert context.RELEASE_SECONDS_MAX == gateway.AWAY_SECONDS_MAX

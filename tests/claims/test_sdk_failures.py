@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from rota import ApiError, Client
-from rota.client.claims import TreeRefused, gateway, holding, trees
+from rota.client.claims import TreeRefused, context, gateway, trees
 from rota.client.failures import ConnectionCut
 from rota.client.http import HttpBackend
 from rota.client.target import local
@@ -71,7 +71,7 @@ class Scripted:
 @pytest.fixture
 async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scripted]:
     monkeypatch.setattr(gateway, "AWAY_SECONDS_MAX", 0.3)
-    monkeypatch.setattr(holding, "RELEASE_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(context, "RELEASE_SECONDS_MAX", 0.3)
     made = Scripted(tmp_path)
     listening = await asyncio.start_unix_server(made.serve, tmp_path / "rota.sock")
     try:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rota.cli import printed
-from rota.cli.claim import _warnings_told
+from rota.cli import typed_commands
+from rota.cli.claim import _warnings_printed
 from rota.cli.session import Settings
 from tests.claims.conftest import SCRIPT, SECONDS_MAX, Site, manifest, shared  # noqa: F401 - the same server
 from tests.control.running.test_processes import until
@@ -199,6 +199,6 @@ def test_a_pool_that_cannot_come_up_is_told_with_the_reason(rota: Command) -> No
 
 
 def test_what_could_not_be_given_back_is_told_with_the_command_that_does(capsys: pytest.CaptureFixture[str]) -> None:
-    with printed.given(Settings(home="/a home")), _warnings_told():
-        logging.getLogger("rota.client.claims.holding").warning("left; `rota release mine` gives it back sooner")
+    with typed_commands.given(Settings(home="/a home")), _warnings_printed():
+        logging.getLogger("rota.client.claims.context").warning("left; `rota release mine` gives it back sooner")
     assert capsys.readouterr().err == "left; `rota --home '/a home' release mine` gives it back sooner\n"

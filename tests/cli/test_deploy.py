@@ -9,7 +9,7 @@ import pytest
 
 from rota.api import KINDS
 from rota.cli import deploy as deploying
-from rota.cli import deployed as showing
+from rota.cli import deploy_report as showing
 from rota.manifest.deploy import Deployer, Step
 from rota.manifest.project import Project
 from tests.cli.conftest import Terminal

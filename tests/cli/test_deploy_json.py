@@ -11,8 +11,8 @@ import pytest
 
 from rota import Client
 from rota.api import Function
-from rota.cli import deployed_urls
-from rota.cli.deployed_urls import urls_of
+from rota.cli import deployed_functions
+from rota.cli.deployed_functions import urls_of
 from rota.manifest.deploy import Deployer
 from tests.cli.conftest import Terminal
 from tests.cli.test_deploy import PROJECT
@@ -102,7 +102,7 @@ async def test_where_new_functions_are_called_is_told_when_the_server_says_so(tm
 async def test_a_server_that_does_not_say_where_is_not_waited_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deployed_urls, "URL_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(deployed_functions, "URL_SECONDS_MAX", 0.01)
     async with memory(tmp_path) as plane:
         world = World(Client(plane.backend), tmp_path, None)
         assert await urls_of(world.client, await world.deploy(FUNCTIONS)) == {}

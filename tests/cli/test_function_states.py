@@ -12,7 +12,7 @@ from rota import Client
 from rota.api import Function
 from rota.cli import function_states
 from rota.cli.function_states import State, Waiting, state_of, states
-from rota.cli.wait_out import Patience
+from rota.cli.patience import Patience
 from tests.cli.conftest import Terminal
 
 NAME = "f"

@@ -293,3 +293,12 @@ def test_events_of_an_object_that_is_not_there_are_refused_and_one_without_event
         quiet = rota("events", "--for", "wp/agents", *more)
         assert (quiet.code, quiet.out, quiet.err) == (0, "", "no events of workerpool/agents\n")
     assert rota("events").err == "no events in namespace default\n"
+
+
+def test_results_are_on_standard_output_and_all_else_on_standard_error(two: Terminal) -> None:
+    found, nothing, unknown, misused = (
+        two(*argv) for argv in (("get", "wp"), ("get", "tasks"), ("get", "wp", "nobody"), ("get", "nonsense"))
+    )
+    assert [bool(ran.out) for ran in (found, nothing, unknown, misused)] == [True, False, False, False]
+    assert [bool(ran.err) for ran in (found, nothing, unknown, misused)] == [False, True, True, True]
+    assert [ran.code for ran in (found, nothing, unknown, misused)] == [0, 0, 1, 2]

@@ -16,7 +16,7 @@ import yaml
 
 from rota import Client
 from rota.api import WorkerPool
-from rota.cli.planned import write_plan
+from rota.cli.plan_text import write_plan
 from rota.engine import Context, ObjectReconciler, Outcome
 from rota.manifest.plan_types import Plan, Ready, Summary
 from tests.cli.conftest import Ran, Terminal, pool

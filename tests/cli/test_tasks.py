@@ -15,7 +15,7 @@ from rota.api import Task
 from rota.api.model import VALUE_LENGTH_MAX
 from rota.api.task import TaskSpec
 from rota.cli.run import stem
-from rota.cli.waiting import BAR_LENGTH, FULL, bar
+from rota.cli.task_wait import BAR_LENGTH, FULL, bar
 from rota.control.tasks.templating import given as given_to
 from tests.cli.conftest import Ran, Terminal, pool, until
 

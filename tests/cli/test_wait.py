@@ -8,7 +8,7 @@ import pytest
 
 from rota import Client
 from rota.api import Function, WorkerPool
-from rota.cli.durations import seconds
+from rota.cli.options import seconds
 from rota.cli.session import CommandError
 from tests.cli.conftest import Terminal, pool
 

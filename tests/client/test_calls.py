@@ -11,10 +11,10 @@ import pytest
 
 from rota.api import ConfigMap
 from rota.client import Operation
-from rota.client.calls import RETRY_AFTER_SECONDS_MAX, TRIES_MAX
 from rota.client.credentials import Credential
 from rota.client.failures import BadAnswer, ConnectionCut, TimedOut, Unreachable
 from rota.client.http import HttpBackend
+from rota.client.requests import RETRY_AFTER_SECONDS_MAX, TRIES_MAX
 from rota.registry import Answer, ApiError, ListOptions, WatchOptions
 from tests.client.scripted import Exchange, Naps, Server, answer, client_of, cut, say, serving, silence, status, watch
 

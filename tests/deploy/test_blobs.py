@@ -19,8 +19,8 @@ from rota.manifest.code_stores import GatewayBlobs
 from rota.runtime import blobs as kept
 from rota.runtime.blobs import COUNTED_BYTES_MIN, BlobRefused, Blobs, digest_of
 from rota.runtime.interface import Subject
-from rota.server.blob_collecting import COLLECT_SECONDS, BlobCollecting
-from rota.server.signed import SignedTokens
+from rota.server.collectors import BLOBS_SECONDS, BlobCollector
+from rota.server.signed_tokens import SignedTokens
 from tests.conformance.planes import LocalPlane, memory
 from tests.server.conftest import Reply, Server, served
 
@@ -154,14 +154,14 @@ async def test_what_no_function_refers_to_goes_when_it_is_time_though_nobody_ask
     async with memory(tmp_path) as plane:
         assert isinstance(plane, LocalPlane)
         await Client(plane.backend).create(function(used))
-        async with BlobCollecting(blobs, StoreObjects(plane.registry), clock):
-            await turned(lambda: clock.asked == [COLLECT_SECONDS])
+        async with BlobCollector(blobs, StoreObjects(plane.registry), clock):
+            await turned(lambda: clock.asked == [BLOBS_SECONDS])
             for digest, content in ((used, b"used"), (unused, b"unused"), (new, b"new")):
                 await blobs.put(digest, pieces(content))
             for digest in (used, unused):
                 os.utime(blobs.path(digest), (0, 0))
-            clock.advance(COLLECT_SECONDS)
-            await turned(lambda: clock.asked == [COLLECT_SECONDS, 2 * COLLECT_SECONDS])
+            clock.advance(BLOBS_SECONDS)
+            await turned(lambda: clock.asked == [BLOBS_SECONDS, 2 * BLOBS_SECONDS])
     assert [blobs.size(one) is None for one in (used, unused, new)] == [False, True, False]
 
 

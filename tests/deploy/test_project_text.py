@@ -114,7 +114,7 @@ def test_every_place_of_a_variable_that_is_not_set_is_told() -> None:
     text = "name: shop\nfunctions:\n  - name: f\n    requirements:\n      - ${A}\n      - b\n      - ${A}${B}\n"
     with pytest.raises(ManifestError) as refused:
         project(text)
-    assert [(one.line, one.column, one.path) for one in refused.value.problems] == [
+    assert [(one.line_number, one.column, one.path) for one in refused.value.problems] == [
         (5, 9, "functions[0].requirements[0]"),
         (7, 9, "functions[0].requirements[2]"),
         (7, 9, "functions[0].requirements[2]"),

@@ -22,8 +22,8 @@ from rota.client.websocket import Closed, WebSocket
 from rota.runtime.interface import NotRunning, Runtime, Subject
 from rota.server.app import refusal
 from rota.server.exec import PROTOCOL
-from rota.server.execution import Session, Wanted
-from rota.server.http import HttpServer
+from rota.server.execution import ExecRequest, ExecSession
+from rota.server.http_server import HttpServer
 from rota.server.streams import Size
 from rota.server.upgrade import Upgrade
 from tests.server.conftest import server  # noqa: F401 - the same server
@@ -151,11 +151,11 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.host = Host()
         self.socket = str(folder / "socket")
-        self.wanted = Wanted(("true",), True, True, True, False, "xterm", Size(0, 0))
+        self.wanted = ExecRequest(("true",), True, True, True, False, "xterm", Size(0, 0))
         self.http = HttpServer(lambda request: Upgrade(self._session().serve, PROTOCOL), refusal)
 
-    def _session(self) -> Session:
-        return Session(cast(Runtime, self.host), SUBJECT, "main", self.wanted, {})
+    def _session(self) -> ExecSession:
+        return ExecSession(cast(Runtime, self.host), SUBJECT, "main", self.wanted, {})
 
     @asynccontextmanager
     async def running(self, script: str, **wanted: Any) -> AsyncIterator[Client]:

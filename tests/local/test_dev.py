@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.cli.dev_watching import Folder
+from rota.cli.dev_folder import Folder
 from tests.local.place import Place
 
 PROJECT = """\

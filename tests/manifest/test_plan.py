@@ -318,7 +318,7 @@ async def test_what_nobody_declares_is_the_one_cause_of_the_whole_chain() -> Non
         ("Task/a", 1, "spec.workerPoolRef"),
         ("Task/b", 2, "spec.dependsOn[0]"),
     ]
-    assert [one.line for one in cause.held_up] == [3, 5, 7]
+    assert [one.line_number for one in cause.held_up] == [3, 5, 7]
     assert not plan.converges and plan.summary.never_ready == 3
 
 
@@ -354,7 +354,7 @@ async def test_an_object_that_says_itself_that_it_failed_is_a_cause() -> None:
     template = {"instanceType": "old", "containers": [{"name": "main"}]}
     plan = await planned(disabled, obj("WorkerPool", "p", template=template))
     (cause,) = plan.never_ready
-    assert cause.type == "Object" and cause.line == 1
+    assert cause.type == "Object" and cause.line_number == 1
     assert cause.message == 'InstanceType/old: instance type "old" is disabled'
     assert [one.name for one in cause.held_up] == ["WorkerPool/p"]
 
@@ -474,7 +474,7 @@ async def test_everything_that_only_admission_refuses_is_told_with_its_line() ->
     large = [workspace(name, files=files) for name in "ab"]
     with pytest.raises(ManifestError) as refused:
         await planned(large[0], workspace("w"), large[1])
-    assert [problem.line for problem in refused.value.problems] == [1, 5]
+    assert [problem.line_number for problem in refused.value.problems] == [1, 5]
     assert all("1572864" in problem.message for problem in refused.value.problems), refused.value
 
 

@@ -27,9 +27,10 @@ from rota.runtime.runners import Runners
 from rota.server.app import failed, refusal
 from rota.server.controllers import MANAGER, Controllers, identity_of_process
 from rota.server.home import Home
-from rota.server.http import HttpServer, Request, Response
+from rota.server.http import Request, Response
+from rota.server.http_server import HttpServer
 from rota.server.runners import stream
-from rota.server.signed import SignedTokens
+from rota.server.signed_tokens import SignedTokens
 from rota.server.upgrade import Upgrade
 from tests.server.live import die_with_parent
 

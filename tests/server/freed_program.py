@@ -11,7 +11,9 @@ from pathlib import Path
 
 from rota.client.websocket import handshake
 from rota.client.websocket.connection import WebSocket
-from rota.server.http import Answer, Connection, HttpServer, Response, Stream
+from rota.server.http import Answer, Response, Stream
+from rota.server.http_connection import Connection
+from rota.server.http_server import HttpServer
 from rota.server.upgrade import Upgrade
 from tests.workers.running import eventually
 

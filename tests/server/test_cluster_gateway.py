@@ -34,9 +34,9 @@ from rota.server.controllers import Controllers
 from rota.server.gateway import Gateway
 from rota.server.gateway_running import RunningPart
 from rota.server.http import Request, Response, Stream
-from rota.server.signed import SignedTokens
+from rota.server.hub_tunnel import Tunnels
+from rota.server.signed_tokens import SignedTokens
 from rota.server.tables import Tables
-from rota.server.tunnel import Tunnels
 from tests.server.conftest import served
 
 SECONDS_MAX = 30.0

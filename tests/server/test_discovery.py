@@ -12,7 +12,7 @@ import pytest
 
 from rota.api import KINDS
 from rota.api.served import SERVED, group_versions
-from rota.server.accepting import JSON, YAML, choices, negotiated
+from rota.server.negotiation import JSON, YAML, media_ranges, negotiated
 from tests.server.conftest import Server, served
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
@@ -171,21 +171,21 @@ async def test_the_kinds_that_people_look_at_are_in_the_category_all(server: Ser
 
 def test_choices_are_in_the_order_of_their_weights() -> None:
     accept = "a/b;q=0.5, */*, c/d;q=1;x=y, e/*, f/g;q=wrong, h"
-    assert [(choice.type, choice.subtype) for choice in choices(accept)] == [
+    assert [(choice.type, choice.subtype) for choice in media_ranges(accept)] == [
         ("c", "d"),
         ("e", "*"),
         ("*", "*"),
         ("a", "b"),
         ("f", "g"),
     ]
-    assert choices("c/d;q=1; x=y")[0].parameters == {"x": "y"}
+    assert media_ranges("c/d;q=1; x=y")[0].parameters == {"x": "y"}
 
 
 @pytest.mark.parametrize(
     "accept", [",", ";", "a", "a/", "/b", "a/b/c", "*/json;q=;;=;", ",,,", "a/b;q=2", "é/é", "=" * 99]
 )
 def test_any_header_is_read(accept: str) -> None:
-    for choice in choices(accept):
+    for choice in media_ranges(accept):
         assert 0 <= choice.q <= 1
     negotiated(accept, (JSON,), lambda _, into: into is None)
 

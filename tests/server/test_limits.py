@@ -8,7 +8,7 @@ import ssl
 
 import pytest
 
-from rota.server import app, http
+from rota.server import app, http_connection, http_server
 from tests.server.conftest import POOLS, Server, parsed, pool
 
 
@@ -17,7 +17,7 @@ async def healthy(server: Server) -> None:
 
 
 async def test_a_body_that_is_too_large_is_refused_before_it_is_read(server: Server) -> None:
-    head = f"POST {POOLS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {http.BODY_BYTES_MAX + 1}\r\n\r\n"
+    head = f"POST {POOLS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {http_server.BODY_BYTES_MAX + 1}\r\n\r\n"
     assert (await server.raw(head.encode())).status == 413
     await healthy(server)
 
@@ -28,7 +28,7 @@ async def test_a_chunked_body_that_grows_too_large_is_refused(server: Server) ->
     writer.write(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
     chunk = b"%x\r\n%b\r\n" % (64 * 1024, b" " * 64 * 1024)
     sent = 0
-    while sent <= http.BODY_BYTES_MAX + 128 * 1024 and not writer.is_closing():
+    while sent <= http_server.BODY_BYTES_MAX + 128 * 1024 and not writer.is_closing():
         writer.write(chunk)
         sent += 64 * 1024
         await asyncio.sleep(0)
@@ -40,13 +40,13 @@ async def test_a_chunked_body_that_grows_too_large_is_refused(server: Server) ->
 async def test_a_head_that_is_too_large_is_refused(server: Server) -> None:
     many = "".join(f"X-{i}: {'y' * 1000}\r\n" for i in range(100))
     assert (await server.raw(f"GET / HTTP/1.1\r\nHost: localhost\r\n{many}\r\n".encode())).status == 431
-    endless = b"GET / HTTP/1.1\r\nX-Long: " + b"z" * (http.HEAD_BYTES_MAX + 1)
+    endless = b"GET / HTTP/1.1\r\nX-Long: " + b"z" * (http_connection.HEAD_BYTES_MAX + 1)
     assert (await server.raw(endless)).status == 431
     await healthy(server)
 
 
 async def test_a_slow_sender_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "REQUEST_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(http_connection, "REQUEST_SECONDS_MAX", 0.0)
     reader, writer = await server.connect()
     writer.write(b"GET /version HTTP/1.1\r\nHost: loc")
     assert parsed(await asyncio.wait_for(reader.read(-1), 10)).status == 408
@@ -54,14 +54,14 @@ async def test_a_slow_sender_is_given_up(server: Server, monkeypatch: pytest.Mon
 
 
 async def test_an_idle_connection_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "IDLE_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(http_server, "IDLE_SECONDS_MAX", 0.0)
     reader, writer = await server.connect()
     assert await asyncio.wait_for(reader.read(-1), 10) == b""
     writer.close()
 
 
 async def test_a_watcher_that_does_not_read_is_cut_off(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "STALLED_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(http_connection, "STALLED_SECONDS_MAX", 0.0)
     reader, writer = await server.connect(unix=True)
     writer.write(f"GET {POOLS}?watch=1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     await reader.readuntil(b"\r\n\r\n")
@@ -74,13 +74,13 @@ async def test_a_watcher_that_does_not_read_is_cut_off(server: Server, monkeypat
         await server.ask("PATCH", f"{POOLS}/a", patch, headers=merge)
     async with asyncio.timeout(10):
         while (await server.ask("GET", "/v1/status")).json["connections"] > 1:
-            await asyncio.sleep(http.SWEEP_SECONDS / 4)
+            await asyncio.sleep(http_server.SWEEP_SECONDS / 4)
     writer.transport.abort()
     await healthy(server)
 
 
 async def test_too_many_connections_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "LOCAL_CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(http_server, "LOCAL_CONNECTIONS_MAX", 2)
     held = [await server.connect(unix=True) for _ in range(2)]
     await asyncio.sleep(0)
     reader, writer = await server.connect(unix=True)
@@ -94,8 +94,8 @@ async def test_too_many_connections_are_refused(server: Server, monkeypatch: pyt
 async def test_where_there_is_no_room_those_that_are_idle_make_some(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "LOCAL_CONNECTIONS_MAX", 2)
-    monkeypatch.setattr(http, "CROWDED_IDLE_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(http_server, "LOCAL_CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(http_server, "CROWDED_IDLE_SECONDS_MAX", 0.0)
     held = [await server.connect(unix=True) for _ in range(2)]
     for reader, writer in held:
         assert await asyncio.wait_for(reader.read(-1), 10) == b""

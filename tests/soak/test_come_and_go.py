@@ -21,7 +21,7 @@ LOOK_SECONDS = 0.2
 CHANCE = 3
 """Entries that a table may have more: of a kind of trouble, say, that came up for the first time. Each round makes at
 least one object of every kind, so what is kept of them is more than that."""
-OF_OTHERS = ("server.http.", "client.", "asyncio.tasks", "engine.metrics.")
+OF_OTHERS = ("server.http", "client.", "asyncio.tasks", "engine.metrics.")
 """Tables of what is under way, such as the question for them; and metrics, which have a check of their own."""
 
 

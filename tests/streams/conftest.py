@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rota.cli import wait_out
+from rota.cli import patience
 from rota.cli.log_following import log_pieces
-from rota.cli.wait_out import Patience
+from rota.cli.patience import Patience
 from rota.client import Client, frames
 from rota.client.connection import Limits
 from rota.client.http import HttpBackend
@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 30.0
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "HEARTBEAT_SECONDS", BEAT_SECONDS)
     monkeypatch.setattr(heartbeats, "SECONDS", BEAT_SECONDS)
-    monkeypatch.setattr(wait_out, "PAUSE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(patience, "PAUSE_SECONDS_MAX", 0.2)
 
 
 @pytest.fixture

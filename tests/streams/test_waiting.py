@@ -11,13 +11,14 @@ import pytest
 
 from rota.api import Claim, ConfigMap
 from rota.cli.following import follow
-from rota.cli.wait_out import Patience
+from rota.cli.patience import Patience
 from rota.client import Client, keepalive
 from rota.client.failures import TimedOut
 from rota.client.http import HttpBackend
 from rota.server.app import refusal
 from rota.server.heartbeats import INTERIM
-from rota.server.http import HttpServer, Response
+from rota.server.http import Response
+from rota.server.http_server import HttpServer
 from tests.client.scripted import Exchange, client_of, serving
 from tests.functions.town import Town
 from tests.server.conftest import Server

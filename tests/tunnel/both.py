@@ -24,8 +24,8 @@ from rota.engine import StoreObjects
 from rota.registry import ApiError, Registry
 from rota.server.audit import Audit
 from rota.server.auth import User
+from rota.server.cell_tunnel import Tunnel
 from rota.server.http import Answer, Request, Response
-from rota.server.reached import Tunnel
 from rota.store import MemoryStore
 from tests.server.conftest import Server, served
 

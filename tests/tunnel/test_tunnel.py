@@ -17,7 +17,7 @@ from rota.client.http import HttpBackend
 from rota.client.target import Target
 from rota.client.websocket import Closed, WebSocket
 from rota.registry import ApiError
-from rota.server import reached, tunnel
+from rota.server import cell_tunnel, hub_tunnel
 from rota.server.auth import User
 from rota.server.files import BYTES
 from rota.server.http import Answer, Request, Response, Stream
@@ -204,7 +204,7 @@ async def test_a_command_that_ends_before_its_input_is_told_of_whole() -> None:
     user, cell = End(*[b"\x00yes"] * 100), End(*said, closed=Closed(1000))
     carried: list[int] = []
     session: Any = SimpleNamespace(sent=carried.append, received=carried.append)
-    await tunnel._relay(session, cast(Any, user), cast(Any, cell))
+    await hub_tunnel._relay(session, cast(Any, user), cast(Any, cell))
     assert (user.sent, user.close_code) == (said, 1000)
 
 
@@ -385,14 +385,14 @@ async def test_another_home_under_the_name_of_a_cell_is_not_asked(both: Both) ->
 
 
 async def test_a_cell_that_does_not_answer_is_waited_for_so_long(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tunnel, "OPEN_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(hub_tunnel, "OPEN_SECONDS_MAX", 0.1)
 
     async def hang(self: Any, *arguments: Any) -> None:
         await asyncio.Event().wait()
 
     both.connect()
     await both.connected()
-    monkeypatch.setattr(reached.Tunnel, "_answer", hang)
+    monkeypatch.setattr(cell_tunnel.Tunnel, "_answer", hang)
     code, message = await both.code(LOGS)
     assert code == 504 and 'cell "ber-1" in ber did not answer within 0.1 s' in message
     assert await both.sessions() == 0
@@ -406,7 +406,7 @@ async def _idle() -> AsyncIterator[bytes]:
 async def test_each_credential_and_each_cell_has_so_many_requests(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     both.connect()
     await both.connected()
-    monkeypatch.setattr(tunnel, "SESSIONS_OF_CREDENTIAL_MAX", 2)
+    monkeypatch.setattr(hub_tunnel, "SESSIONS_OF_CREDENTIAL_MAX", 2)
     both.serve = lambda request, user: Stream(_idle(), TEXT)
     both.tokens["viewer"] = viewer = await both.token("viewer", "viewer")
     backend = both.as_(viewer)
@@ -423,8 +423,8 @@ async def test_each_credential_and_each_cell_has_so_many_requests(both: Both, mo
 async def test_a_cell_is_shared_by_those_who_ask(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     both.connect()
     await both.connected()
-    monkeypatch.setattr(tunnel, "SESSIONS_OF_CELL_MAX", 10)
-    monkeypatch.setattr(tunnel, "SESSIONS_OF_CELL_RESERVED", 1)
+    monkeypatch.setattr(hub_tunnel, "SESSIONS_OF_CELL_MAX", 10)
+    monkeypatch.setattr(hub_tunnel, "SESSIONS_OF_CELL_RESERVED", 1)
     both.serve = lambda request, user: Stream(_idle(), TEXT)
     token = await both.token("other", "viewer")
     one, other = both.as_(await both.token("one", "viewer")), both.as_(token)
@@ -441,7 +441,7 @@ async def test_a_cell_is_shared_by_those_who_ask(both: Both, monkeypatch: pytest
 async def test_a_cell_does_not_take_more_than_it_can(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     both.connect()
     await both.connected()
-    monkeypatch.setattr(reached, "SERVED_MAX", 0)
+    monkeypatch.setattr(cell_tunnel, "SERVED_MAX", 0)
     assert await both.code(LOGS) == (429, "0 requests of the hub are under way in this cell")
 
 

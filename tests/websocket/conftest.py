@@ -12,7 +12,8 @@ import uvloop
 
 from rota.client.upgrading import connect_unix
 from rota.client.websocket import WebSocket
-from rota.server.http import Answer, HttpServer, Request, Response
+from rota.server.http import Answer, Request, Response
+from rota.server.http_server import HttpServer
 from rota.server.upgrade import Upgrade
 
 

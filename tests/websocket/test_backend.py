@@ -19,7 +19,8 @@ from rota.client.websocket import Closed, WebSocket
 from rota.registry import ApiError
 from rota.server import tls as server_tls
 from rota.server.app import refusal
-from rota.server.http import Answer, HttpServer, Request, Response
+from rota.server.http import Answer, Request, Response
+from rota.server.http_server import HttpServer
 from rota.server.upgrade import Upgrade
 from tests.websocket.conftest import echo
 

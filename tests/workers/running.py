@@ -24,7 +24,8 @@ from rota.runtime.places import Entry, Places
 from rota.runtime.runner.messages import PROTOCOL, Configure, Hold, Place, Release, Report, ResetPolicy, Source
 from rota.runtime.runners import Runners
 from rota.server.app import refusal
-from rota.server.http import HttpServer, Request, Response
+from rota.server.http import Request, Response
+from rota.server.http_server import HttpServer
 from rota.server.upgrade import Upgrade
 
 SUBJECT = Subject("default", "w-0", "uid")

@@ -19,7 +19,7 @@ from rota.runtime.interface import Subject
 from rota.runtime.runner.messages import PROTOCOL, Report, encode
 from rota.runtime.runners import BAD_MESSAGE
 from rota.server.main import Ready
-from rota.server.signed import SignedTokens
+from rota.server.signed_tokens import SignedTokens
 from tests.client.running import running
 from tests.workers.running import end_of
 

@@ -30,7 +30,7 @@ from rota.runtime.runner.messages import (
 )
 from rota.runtime.runners import BAD_MESSAGE, REPLACED, RETURN_SECONDS_MAX, TOO_SLOW, Runners
 from rota.server.app import refusal
-from rota.server.http import HttpServer
+from rota.server.http_server import HttpServer
 from rota.server.upgrade import Upgrade
 from tests.workers.running import end_of
 

@@ -1,10 +1,12 @@
-"""The command line: what people type, and what they read.
+"""The command line.
 
-Promises: results on standard output, everything else on standard error; colour on a terminal only, and not where
-`NO_COLOR` is set; exit codes 0 (done), 1 (refused or failed) and 2 (bad usage or invalid manifests); an error says what
-to do next; nothing is applied before everything is known to be valid.
+- *Two outputs.* Results go to standard output, everything else to standard error.
+- *Exit codes.* 0 is success, 1 a refusal or a failure, 2 bad usage or invalid manifests.
+- *Colour* is for terminals only, and not where `NO_COLOR` is set. Control characters never reach a terminal.
+- *Checked first.* Nothing is applied before all manifests are known to be valid, here and by the server.
+- *Fast to start.* A command imports no more than it needs.
 
-Never: holds semantics of its own, asks a question where nobody can answer, imports more than a command needs.
+Never: has semantics of its own, asks a question where nobody can answer.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None, *, connect: Connect | None = None) -> int:
-    """The entry point of `rota`. Returns the exit code. `connect` says how a client is obtained."""
+    """Run a command line. Returns the exit code. `connect` replaces the connection to the server that is meant."""
     try:
         from rota.cli.app import run
 

@@ -72,7 +72,8 @@ PURPOSES: dict[str, dict[str, str]] = {
         "cp": "cp:cp",
     },
 }
-"""Every command and where it is, by purpose, in the order of the help. Only what is called is imported."""
+"""Every command as module:attribute, by purpose, in the order of the help. Only the module of the called command is
+imported."""
 
 COMMANDS: dict[str, str] = {name: place for commands in PURPOSES.values() for name, place in commands.items()}
 
@@ -92,7 +93,7 @@ class Rota(Group):
 
 
 def build(only: str = "") -> typer.Typer:
-    """The application, with all commands or with one."""
+    """Return the application with all commands, or with one."""
     app = typer.Typer(
         name="rota",
         cls=Rota,
@@ -139,7 +140,7 @@ _start.__doc__ = HELP
 
 
 def run(argv: list[str], connect: Connect | None) -> int:
-    """Parse and carry out. Returns the exit code."""
+    """Parse a command line and run its command. Returns the exit code."""
     known = bool(argv) and argv[0] in COMMANDS and "_ROTA_COMPLETE" not in os.environ
     # For the version alone nothing else is imported.
     app = build(argv[0] if known else "version" if argv[:1] == ["--version"] else "")

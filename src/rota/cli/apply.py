@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from rota.cli.applying import Refused, foresee, manifests, substance
 from rota.cli.command import command
 from rota.cli.options import Files, Force
-from rota.cli.output import line
+from rota.cli.output import print_line
+from rota.cli.previews import Refused, manifests, preview_all, substance
 from rota.cli.session import CommandError, Session
 
 STYLES = {"created": "green", "configured": "yellow", "unchanged": "dim"}
@@ -26,13 +26,13 @@ async def apply(
     found = manifests(filename, session.settings.namespace)
     async with session.client() as client:
         try:
-            outlooks = await foresee(client, found, force=force)
+            previews = await preview_all(client, found, force=force)
         except Refused as refused:
             raise CommandError(f"{refused}\nnothing was changed") from None
-        for outlook in outlooks:
-            outcome = outlook.outcome
+        for preview in previews:
+            outcome = preview.outcome
             if not dry_run:
-                now = await client.apply(outlook.manifest.object, force=force)
-                if outlook.live is not None:
-                    outcome = "unchanged" if substance(now) == substance(outlook.live) else "configured"
-            line(f"{outlook.reference} ", (outcome, STYLES[outcome]), " (dry run)" if dry_run else "")
+                now = await client.apply(preview.manifest.object, force=force)
+                if preview.live is not None:
+                    outcome = "unchanged" if substance(now) == substance(preview.live) else "configured"
+            print_line(f"{preview.reference} ", (outcome, STYLES[outcome]), " (dry run)" if dry_run else "")

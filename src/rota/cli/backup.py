@@ -11,18 +11,18 @@ from typing import Annotated
 import typer
 
 from rota.cli.command import command, confirm, is_terminal
-from rota.cli.output import line
-from rota.cli.printed import as_typed
+from rota.cli.output import print_line
 from rota.cli.session import CommandError, Session, bad_usage
+from rota.cli.typed_commands import as_typed
 
 COPY_SECONDS_MAX = 3600.0
-"""How long a server may take to copy what it has, before it sends the first byte."""
+"""Time for a server to copy its store before it sends the first byte."""
 
 
 @command
 async def backup(
     session: Session,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
 ) -> None:
     """Save everything that a running server has, into one file. The server goes on meanwhile."""
@@ -40,11 +40,11 @@ async def backup(
         partial.rename(file)
     finally:
         partial.unlink(missing_ok=True)
-    line(as_typed(f"{file} written, {size} bytes; put it back with `rota restore {shlex.quote(str(file))}`"))
+    print_line(as_typed(f"{file} written, {size} bytes; put it back with `rota restore {shlex.quote(str(file))}`"))
 
 
 async def _save(pieces: AsyncIterable[bytes], path: Path) -> int:
-    """Write a file that is complete on the disk, and that nobody else may read: Secrets are in it."""
+    """Write a backup and sync it to the disk. Only the owner may read it, because it holds Secrets."""
     size = 0
     with os.fdopen(_opened(path), "wb") as out:
         async for piece in pieces:
@@ -55,7 +55,7 @@ async def _save(pieces: AsyncIterable[bytes], path: Path) -> int:
 
 
 def _opened(path: Path) -> int:
-    # One that is there already may be somebody else's, who goes on reading it.
+    # An existing file may belong to another user, who could go on reading it.
     path.unlink(missing_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
 
@@ -91,4 +91,4 @@ def restore(
     target.chmod(0o600)
     (home / RESTORED).touch(0o600)
     record_offline(Home(home).audit, "restore", "backup", revision)
-    line(as_typed(f"{target} restored; start the server with `rota start`"))
+    print_line(as_typed(f"{target} restored; start the server with `rota start`"))

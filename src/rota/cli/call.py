@@ -14,11 +14,11 @@ from rota.api import Function, Task
 from rota.cli.command import command
 from rota.cli.gateway import backend_of
 from rota.cli.naming import name_in, reference
-from rota.cli.output import line, printable
+from rota.cli.output import print_line, printable
+from rota.cli.patience import AWAY_SECONDS_MAX, Patience
 from rota.cli.run import stem
 from rota.cli.session import Session, bad_usage
 from rota.cli.task_following import Follower
-from rota.cli.wait_out import AWAY_SECONDS_MAX, Patience
 
 Object = dict[str, Any]
 
@@ -48,7 +48,13 @@ async def call(
         ),
     ] = None,
     method: Annotated[
-        str, typer.Option("--method", "-X", metavar="METHOD", help="Of an HTTP request; without it, POST with data.")
+        str,
+        typer.Option(
+            "--method",
+            "-X",
+            metavar="METHOD",
+            help="Set the method of an HTTP request; without it, POST with data, else GET.",
+        ),
     ] = "",
     follow: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait for what it returns, or only print the task's name.")
@@ -68,7 +74,7 @@ async def call(
     payload = _event(given) if path is None else _request(path, method, given)
     spec: Object = {
         "function": {"name": name, "payload": payload},
-        # Who calls is told that the worker was lost, and knows best whether to call again.
+        # Not retried when a worker is lost: the caller gets that error and decides whether a retry is safe.
         "retry": {"reasons": []},
         "ttlSecondsAfterFinished": KEPT_SECONDS,
     }
@@ -80,23 +86,23 @@ async def call(
         task = await client.create(body)
         task_name = task["metadata"]["name"]
         if backend is None:
-            line(reference(Task.api, task_name))
+            print_line(reference(Task.api, task_name))
             return 0
-        code = await _Follower(client, task).run()
+        code = await _CallFollower(client, task).run()
         if code == 0:
             where = f"{quote(client.namespace, safe='')}/{quote(task_name, safe='')}"
             patience = Patience(seconds_max=AWAY_SECONDS_MAX)
             answer = await patience.ask(lambda: backend.raw("GET", f"/v1/tasks/{where}/result"))
-            line(printable(answer.body.decode(errors="replace"), keep="\n\t"))
+            print_line(printable(answer.body.decode(errors="replace"), keep="\n\t"))
         return code
 
 
-class _Follower(Follower):
-    """What the call writes is not what it returns."""
+class _CallFollower(Follower):
+    """Writes the output of the call to standard error, because standard output is for its result."""
 
     def _write(self, lines: list[str]) -> None:
         if lines:
-            with self._line.aside():
+            with self._status_line.aside():
                 sys.stderr.write("".join(f"{one}\n" for one in lines))
                 sys.stderr.flush()
 
@@ -129,7 +135,7 @@ def _event(data: str) -> Object:
 
 
 def _request(path: str, method: str, data: str) -> Object:
-    """The same that the edge makes of a request."""
+    """Return the event that the edge makes of a request."""
     where, _, query = path.partition("?")
     return {
         "method": (method or ("POST" if data else "GET")).upper(),

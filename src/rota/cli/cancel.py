@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rota.api import Task
 from rota.cli.command import command, complain
-from rota.cli.existing import explain_missing
 from rota.cli.following import everything
+from rota.cli.missing_names import explain_missing
 from rota.cli.naming import Target, reference, targets
 from rota.cli.options import Selector, Targets
-from rota.cli.output import line, note
+from rota.cli.output import note, print_line
 from rota.cli.session import FAILED, Session, bad_usage
 from rota.cli.tasks import is_over, named_tasks, status_of
 from rota.client import Client
@@ -38,7 +38,7 @@ async def _ask(client: Client, name: str) -> bool:
     try:
         task = await client.get(Task.api, name)
         if is_over(task):
-            line(f"{own_name} was over already: {status_of(task)['phase']}")
+            print_line(f"{own_name} was over already: {status_of(task)['phase']}")
             return True
         await client.patch(Task.api, name, {"spec": {"cancel": True}})
     except ApiError as error:
@@ -47,5 +47,5 @@ async def _ask(client: Client, name: str) -> bool:
         await explain_missing(client, error)
         complain(error.message)
         return False
-    line(f"{own_name} is being cancelled")
+    print_line(f"{own_name} is being cancelled")
     return True

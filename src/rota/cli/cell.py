@@ -13,7 +13,7 @@ import typer
 from rota.api import Cell, ConfigMap, Location, Namespace, ObjectMeta, WorkloadDeployment
 from rota.api.cell import CellSpec, LocationSpec
 from rota.cli.command import command
-from rota.cli.output import Columns, line, note
+from rota.cli.output import Columns, note, print_line
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.cli.usage import Group
 from rota.client import Client
@@ -21,7 +21,7 @@ from rota.control.cells.names import ADOPTED, CELL_FINALIZER, cell_namespace
 from rota.registry import ApiError
 from rota.registry.system import SYSTEM_NAMESPACE
 
-app = typer.Typer(cls=Group, help="Join cells to a hub, and see to them.", rich_markup_mode=None)
+app = typer.Typer(cls=Group, help="Join cells to a hub, and manage them.", rich_markup_mode=None)
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?")
 CellName = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
@@ -29,7 +29,7 @@ CellName = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 
 @app.callback(no_args_is_help=True)
 def _group() -> None:
-    """Join cells to a hub, and see to them."""
+    """Join cells to a hub, and manage them."""
 
 
 @command
@@ -37,11 +37,15 @@ async def join(
     session: Session,
     name: CellName,
     city: Annotated[
-        str, typer.Option("--city", metavar="CODE", help="The city that it is in, as dfw. Of a new cell it is needed.")
+        str, typer.Option("--city", metavar="CODE", help="Name its city, such as dfw. Required for a new cell.")
     ] = "",
     url: Annotated[
         str,
-        typer.Option("--url", metavar="URL", help="Where the site reaches this hub. Without it, as this server says."),
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="Give the URL by which the site reaches this hub; without it, the server's own.",
+        ),
     ] = "",
 ) -> None:
     """Print the one command that makes a server at a site this cell. Its token is good once, and for an hour.
@@ -71,11 +75,11 @@ async def join(
     words = ["--cell", name, "--city", code, "--hub", where, "--hub-ca", authority, "--token-file", "-"]
     note(f'run this at the site, within an hour; --home chooses another home there. It joins as cell "{name}".')
     note("where the site is a cluster, write `rota operator` in place of `rota start`, with --context:")
-    line(f"echo {token} | {shlex.join(['rota', 'start', *words])}")
+    print_line(f"echo {token} | {shlex.join(['rota', 'start', *words])}")
 
 
 async def _invite_on_cluster(client: Client, name: str, url: str) -> tuple[str, str, str]:
-    """Invite a cell where the hub is an operator on a cluster. Returns a token, a fingerprint and the hub's URL."""
+    """Invite a cell to a hub that is an operator on a cluster. Returns a token, a fingerprint and the hub's URL."""
     from rota.cli.gateway import backend_of
     from rota.engine.clock import RealClock
     from rota.server.accounts import Accounts
@@ -98,7 +102,7 @@ async def _invite_on_cluster(client: Client, name: str, url: str) -> tuple[str, 
 
 
 async def _url(session: Session, client: Client) -> str:
-    """Return where this server is, as far as it knows."""
+    """Return the URL of this server, as far as it knows it."""
     from rota.cli.gateway import backend_of
     from rota.server.addresses import LOOPBACK
     from rota.server.background_state import find
@@ -109,7 +113,7 @@ async def _url(session: Session, client: Client) -> str:
         return target.endpoint.url
     state = find(Home(session.settings.home_path)).state
     if state is None:
-        raise CommandError("it cannot be told where this server is reached: say so with --url")
+        raise CommandError("the address of this server is unknown: give it with --url")
     if urlsplit(state.url).hostname in LOOPBACK:
         note("this server listens on this machine only: a site elsewhere reaches it with `rota restart --host ADDRESS`")
     return state.url
@@ -125,7 +129,7 @@ async def list_(session: Session) -> None:
 
 
 def state_of(cell: Cell) -> str:
-    """Say in a word or two how a cell is."""
+    """Return the state of a cell in a word or two."""
     ready = cell.status.condition("Ready") if cell.status is not None else None
     state = {"True": "Ready", "Unknown": "Lost"}.get(ready.status, "Away") if ready is not None else "Unknown"
     marks = ["draining"] if cell.spec.drain else ["cordoned"] if cell.spec.cordoned else []
@@ -172,7 +176,7 @@ async def drain(session: Session, name: CellName) -> None:
 async def _mark(session: Session, name: str, spec: dict[str, bool], then: str) -> None:
     async with session.client() as client:
         await client.patch(Cell, name, {"spec": spec})
-    line(f"cell.rota.dev/{name} {then}")
+    print_line(f"cell.rota.dev/{name} {then}")
 
 
 @command
@@ -181,13 +185,16 @@ async def remove(
     name: CellName,
     lost: Annotated[
         bool,
-        typer.Option("--lost", help="It is gone for good: do not wait for it to say that nothing runs there any more."),
+        typer.Option(
+            "--lost",
+            help="Give up a cell that is gone for good, without waiting for its last report.",
+        ),
     ] = False,
 ) -> None:
-    """Remove a cell that nothing is placed in any more; with --lost, one that will never be heard of again.
+    """Remove a cell that has no placements left; with --lost, one that will never report again.
 
-    With --lost, what was placed there is placed in other cells. If the cell is only cut off, it goes on running what
-    it had: make sure that it does not.
+    With --lost, what was placed there is placed in other cells. If the cell is only cut off, it goes on running what it
+    had: make sure that it does not.
     """
     async with session.client() as client:
         await client.patch(Cell, name, {"spec": {"cordoned": True}})
@@ -202,11 +209,11 @@ async def remove(
         for one in bound:
             await _let_go(client, one)
         await _delete(client, Namespace, cell_namespace(name))
-    line(f"cell.rota.dev/{name} removed")
+    print_line(f"cell.rota.dev/{name} removed")
 
 
 async def _end_tokens(client: Client, name: str) -> None:
-    """End the tokens of a cell: nothing that it says is heard any more."""
+    """Revoke the tokens of a cell, so that its reports are refused."""
     from rota.cli.gateway import backend_of, call
     from rota.engine.clock import RealClock
 
@@ -221,7 +228,7 @@ async def _end_tokens(client: Client, name: str) -> None:
 
 
 async def _let_go(client: Client, bound: WorkloadDeployment) -> None:
-    """Drop a deployment that nobody will say the end of."""
+    """Delete a deployment without waiting for its cell to confirm the end."""
     meta = bound.metadata
     finalizers = [one for one in meta.finalizers if one != CELL_FINALIZER]
     try:
@@ -236,10 +243,11 @@ async def _let_go(client: Client, bound: WorkloadDeployment) -> None:
 
 @command
 async def adopt(session: Session, name: CellName) -> None:
-    """After the hub was restored from a backup: have a cell take what the hub knows, though it knows less than it did.
+    """Make a cell take the hub's state after the hub was restored from a backup, even where it is older than the
+    cell's.
 
-    Until then, what the cell knows better goes on as it is (`HubIsOlder`). What the hub does not know at all stays: it
-    is listed in `status.orphans` of the Cell.
+    Until then, the cell keeps what it knows better (condition `HubIsOlder`). Deployments that the hub does not know at
+    all stay: `status.orphans` of the Cell lists them.
     """
     async with session.client() as client:
         await client.get(Cell, name)
@@ -248,31 +256,36 @@ async def adopt(session: Session, name: CellName) -> None:
         for one in bound:
             meta, body = one.metadata, {"metadata": {"annotations": {ADOPTED: now}}}
             await client.patch(WorkloadDeployment, meta.name, body, namespace=meta.namespace)
-    line(f"cell.rota.dev/{name} takes {len(bound)} deployment{'s' if len(bound) != 1 else ''} as the hub knows them")
+    print_line(
+        f"cell.rota.dev/{name} takes {len(bound)} deployment{'s' if len(bound) != 1 else ''} as the hub knows them"
+    )
 
 
 @command
 async def accept_hub(session: Session, name: CellName) -> None:
-    """In a cell: belong to the hub that answers now, where another one answered before."""
+    """Make this cell belong to the hub that answers now, where another one answered before."""
     async with session.client() as client:
         await client.patch(Cell, name, {"status": {"hubID": None}}, subresource="status")
-    line(f"cell.rota.dev/{name} takes what the hub binds to it, when it answers next")
+    print_line(f"cell.rota.dev/{name} takes what the hub binds to it, when it answers next")
 
 
 @command
 async def drop(
     session: Session,
     deployment: Annotated[
-        str, typer.Argument(metavar="NAMESPACE/NAME", help="As the hub lists it in the orphans of the cell.")
+        str,
+        typer.Argument(
+            metavar="NAMESPACE/NAME", help="The deployment, as the hub lists it in the orphans of the cell."
+        ),
     ],
 ) -> None:
-    """In a cell: end a deployment that its hub does not know any more. One that the hub knows comes back."""
+    """End a deployment in this cell that its hub does not know any more. One that the hub knows comes back."""
     namespace, _, name = deployment.partition("/")
     if not namespace or not name:
         raise bad_usage(f"{deployment!r} is no NAMESPACE/NAME")
     async with session.client() as client:
         await client.delete(WorkloadDeployment, name, namespace=namespace, propagation="Foreground")
-    line(f"workloaddeployment.rota.dev/{name} and its instances are ended")
+    print_line(f"workloaddeployment.rota.dev/{name} and its instances are ended")
 
 
 async def _find(client: Client, name: str) -> Cell | None:
@@ -285,7 +298,7 @@ async def _find(client: Client, name: str) -> Cell | None:
 
 
 async def make(client: Client, obj: Any) -> None:
-    """Make an object, unless there is one of that name."""
+    """Create an object unless one of that name exists."""
     try:
         await client.create(obj)
     except ApiError as error:

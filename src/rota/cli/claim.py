@@ -12,22 +12,22 @@ from typing import Annotated, NoReturn
 import typer
 
 from rota.cli import terminal
-from rota.cli.claim_waiting import telling
+from rota.cli.claim_waiting import reporting_wait
 from rota.cli.command import command
-from rota.cli.durations import seconds
 from rota.cli.exec import check_terminal, run_in
 from rota.cli.gateway import NOT_ROTA, SIGNALLED, backend_of
-from rota.cli.output import line, note
+from rota.cli.options import seconds
+from rota.cli.output import note, print_line
 from rota.cli.session import CommandError, Session, bad_usage
-from rota.client.claims import Box, ClaimLost, Holding, NoneFree
+from rota.client.claims import Box, ClaimContext, ClaimLost, NoneFree
 from rota.client.failures import ConnectionCut
 from rota.registry import ApiError
 
 SHELL = ("/bin/sh", "-c", "exec $(command -v bash || echo sh)")
-"""The better of the shells that are there."""
+"""Starts bash if it is installed, else sh."""
 PRIORITY_MAX = 1000
 LEASE_SECONDS = 60.0
-"""Of a claim that only this command uses. It is renewed meanwhile, so this is how long a killed command holds it."""
+"""The lease of a claim that only this command uses. It is renewed, so this is how long a killed command holds it."""
 
 
 @command
@@ -38,45 +38,53 @@ async def claim(
         list[str] | None,
         typer.Argument(
             metavar="-- COMMAND…",
-            help="What to run, after two dashes; without it, a shell on this terminal.",
+            help="The command to run, after two dashes; without it, a shell on this terminal.",
             show_default=False,
         ),
     ] = None,
     name: Annotated[
         str,
-        typer.Option("--name", metavar="NAME", help="The claim's name: who asks under it again has the same instance."),
+        typer.Option(
+            "--name", metavar="NAME", help="Name the claim. A repeated request under this name gets the same instance."
+        ),
     ] = "",
     lease: Annotated[
         str,
         typer.Option(
             "--lease",
             metavar="SPAN",
-            help="How long it is held when this command dies: 30s, 5m; without it, 1m, or 1h with --name or --keep.",
+            help="Hold it this long if this command dies: 30s, 5m; without it, 1m, or 1h with --name or --keep.",
         ),
     ] = "",
     wait: Annotated[
         str,
         typer.Option(
-            "--wait", metavar="SPAN", help="How long to wait for one to be free; without it, as the pool says."
+            "--wait", metavar="SPAN", help="Wait this long for a free instance; without it, as the pool says."
         ),
     ] = "",
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable, for this hold only; repeatable."),
+        typer.Option("--env", "-e", metavar="NAME=VALUE", help="Set a variable, for this hold only; repeatable."),
     ] = None,
     image: Annotated[
         list[str] | None,
-        typer.Option("--image", metavar="CONTAINER=IMAGE", help="Another image, for this hold only; repeatable."),
+        typer.Option("--image", metavar="CONTAINER=IMAGE", help="Use another image, for this hold only; repeatable."),
     ] = None,
     priority: Annotated[
         int,
-        typer.Option("--priority", metavar="NUMBER", min=-PRIORITY_MAX, max=PRIORITY_MAX, help="Higher goes first."),
+        typer.Option(
+            "--priority",
+            metavar="NUMBER",
+            min=-PRIORITY_MAX,
+            max=PRIORITY_MAX,
+            help="Set the priority; higher goes first.",
+        ),
     ] = 0,
     stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input on.")] = False,
     tty: Annotated[bool, typer.Option("--tty", "-t", help="Give the command a terminal.")] = False,
     keep: Annotated[
         bool,
-        typer.Option("--keep", "--detach", help="Leave it held at the end, until its lease is over or it is released."),
+        typer.Option("--keep", "--detach", help="Keep it held at the end, until its lease is over or it is released."),
     ] = False,
 ) -> int:
     """Claim an idle instance of a pool, run a command in it or open a shell, and give it back.
@@ -93,8 +101,8 @@ async def claim(
     variables, images = _pairs(env or [], "--env"), _pairs(image or [], "--image")
     async with session.client() as client:
         backend_of(client)
-        with terminal.ends_in_good_order() as came, _warnings_told():
-            holding = client.claim(
+        with terminal.ends_in_good_order() as came, _warnings_printed():
+            claim_context = client.claim(
                 pool,
                 name=name,
                 lease_seconds=lease_seconds,
@@ -104,9 +112,9 @@ async def claim(
                 priority=priority,
             )
             try:
-                async with telling(client, holding, pool) as waiting:
+                async with reporting_wait(client, claim_context, pool) as waiting:
                     return await _held(
-                        holding,
+                        claim_context,
                         waiting,
                         words or (SHELL if opens_shell else ()),
                         stdin or opens_shell,
@@ -122,15 +130,15 @@ async def claim(
 
 
 class _Notes(logging.Handler):
-    """Print records as the other messages are, with commands as they must be typed here."""
+    """Prints log records as notes, with the commands in them as they must be typed here."""
 
     def emit(self, record: logging.LogRecord) -> None:
         note(record.getMessage())
 
 
 @contextlib.contextmanager
-def _warnings_told() -> Iterator[None]:
-    """Print what the client of claims warns of."""
+def _warnings_printed() -> Iterator[None]:
+    """Print the warnings of the client of claims."""
     log, notes = logging.getLogger("rota.client.claims"), _Notes(logging.WARNING)
     log.addHandler(notes)
     try:
@@ -140,13 +148,13 @@ def _warnings_told() -> Iterator[None]:
 
 
 async def _held(
-    holding: Holding, waiting: asyncio.Task[None], words: Sequence[str], stdin: bool, tty: bool, keep: bool
+    claim_context: ClaimContext, waiting: asyncio.Task[None], words: Sequence[str], stdin: bool, tty: bool, keep: bool
 ) -> int:
-    async with holding as box:
+    async with claim_context as box:
         waiting.cancel()
         if keep:
             box.keep()
-            _tell(box)
+            _print_claim(box)
         elif stdin and tty:
             note(f"{box.instance} (claim {box.name}), given back at the end")
         if not words:
@@ -158,8 +166,8 @@ async def _held(
             raise
 
 
-def _tell(box: Box) -> None:
-    line(f"claim/{box.name}")
+def _print_claim(box: Box) -> None:
+    print_line(f"claim/{box.name}")
     until = f" until {box.expires_at.astimezone():%Y-%m-%d %H:%M:%S %Z}" if box.expires_at is not None else ""
     where = "" if box.namespace == "default" else f" -n {box.namespace}"
     note(f"{box.instance} is held{until}")

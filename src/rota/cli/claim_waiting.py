@@ -1,4 +1,4 @@
-"""What a claim waits for, told while it waits."""
+"""Print what a claim waits for while it waits."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from urllib.parse import quote
 from rota.cli.gateway import call
 from rota.cli.output import note
 from rota.client import Client, ConnectionFailed
-from rota.client.claims import Holding
+from rota.client.claims import ClaimContext
 from rota.registry import ApiError
 
 FIRST_SECONDS = 1.0
-"""A claim that is bound sooner is not worth a message."""
+"""A claim that is bound sooner gets no message."""
 PAUSE_SECONDS = 2.0
-"""How often it is asked again."""
+"""Time between two requests."""
 
 
 @asynccontextmanager
-async def telling(client: Client, holding: Holding, pool: str) -> AsyncIterator[asyncio.Task[None]]:
+async def reporting_wait(client: Client, claim_context: ClaimContext, pool: str) -> AsyncIterator[asyncio.Task[None]]:
     """Print what a claim waits for, again when that changes, until the task is cancelled or the block ends."""
-    task = asyncio.create_task(_tell(client, holding, pool))
+    task = asyncio.create_task(_report(client, claim_context, pool))
     try:
         yield task
     finally:
@@ -31,33 +31,34 @@ async def telling(client: Client, holding: Holding, pool: str) -> AsyncIterator[
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _tell(client: Client, holding: Holding, pool: str) -> None:
+async def _report(client: Client, claim_context: ClaimContext, pool: str) -> None:
     await asyncio.sleep(FIRST_SECONDS)
-    told: object = None
+    reported: object = None
     while True:
         try:
-            step = await _step(client, holding)
+            step = await _step(client, claim_context)
             if step["state"] == "Failed":
-                return  # It is over: who waits for it is told so.
+                return  # The claim itself raises the error.
             lasting, message = _why(step)
         except (ApiError, ConnectionFailed):
             lasting, message = "unknown", f"waits for an instance of WorkerPool/{pool}"
-            if told is not None:
-                lasting = told  # It says nothing new: the server may be starting again.
-        if lasting != told:
-            note(f"claim {holding.name} {message}")
-            told = lasting
+            if reported is not None:
+                lasting = reported  # Not news: the server may be starting again.
+        if lasting != reported:
+            note(f"claim {claim_context.name} {message}")
+            reported = lasting
         await asyncio.sleep(PAUSE_SECONDS)
 
 
-async def _step(client: Client, holding: Holding) -> dict[str, Any]:
-    path = f"/v1/why/claims/{quote(client.namespace, safe='')}/{quote(holding.name, safe='')}"
+async def _step(client: Client, claim_context: ClaimContext) -> dict[str, Any]:
+    path = f"/v1/why/claims/{quote(client.namespace, safe='')}/{quote(claim_context.name, safe='')}"
     step: dict[str, Any] = (await call(client, "GET", path))["step"]
     return step
 
 
 def _why(step: dict[str, Any]) -> tuple[object, str]:
-    """Return what it waits for, and before that what of it is compared: counts and times change all the time."""
+    """Return the part of a step that is compared, and its message. Counts and times are left out of the first: they
+    always change."""
     message = step.get("message") or "waits"
     causes = [one for one in step.get("causes", ()) if not one.get("hidden")]
     lines = [message, *(f"  {one['name']}: {one.get('message') or one['state']}" for one in causes)]

@@ -1,4 +1,4 @@
-"""From a function to a command: global options, the event loop, and errors in words."""
+"""Make commands of functions: global options, the event loop, and errors as messages."""
 
 from __future__ import annotations
 
@@ -10,26 +10,31 @@ from typing import Annotated, Any
 
 import typer
 
-from rota.cli import INTERRUPTED, printed
+from rota.cli import INTERRUPTED, typed_commands
 from rota.cli.session import BAD_USAGE, FAILED, NOT_UNDERSTOOD, CommandError, Session, Settings, understood
 
 GLOBAL_OPTIONS: dict[str, Any] = {
     "namespace": Annotated[
         str | None,
-        typer.Option("--namespace", "-n", metavar="NAME", help="The namespace; without it, the context's, or default."),
+        typer.Option(
+            "--namespace", "-n", metavar="NAME", help="Choose a namespace; without it, the context's, or default."
+        ),
     ],
     "context": Annotated[
-        str | None, typer.Option("--context", metavar="NAME", help="A context of the kubeconfig: another server.")
+        str | None,
+        typer.Option("--context", metavar="NAME", help="Choose another server, by a context of the kubeconfig."),
     ],
     "kubeconfig": Annotated[
-        str | None, typer.Option("--kubeconfig", metavar="FILE", help="Where contexts are looked up.")
+        str | None, typer.Option("--kubeconfig", metavar="FILE", help="Look up contexts in this file.")
     ],
     "home": Annotated[
         str | None,
-        typer.Option("--home", metavar="FOLDER", help="The local server's folder; without it, $ROTA_HOME or ~/.rota."),
+        typer.Option(
+            "--home", metavar="FOLDER", help="Choose the local server's folder; without it, $ROTA_HOME or ~/.rota."
+        ),
     ],
 }
-"""Taken before the command, and after it."""
+"""Accepted before and after the command."""
 
 
 def command(function: Callable[..., Any]) -> Callable[..., None]:
@@ -46,7 +51,7 @@ def command(function: Callable[..., Any]) -> Callable[..., None]:
         outer: Session = given.pop("ctx").obj
         settings = Settings(**{name: given.pop(name) for name in GLOBAL_OPTIONS})
         session = Session(outer.settings.overridden(settings), outer.connect_with)
-        with printed.given(session.settings):
+        with typed_commands.given(session.settings):
             code = run(lambda: function(session, **given), session)
         if code:
             raise typer.Exit(code)
@@ -58,7 +63,7 @@ def command(function: Callable[..., Any]) -> Callable[..., None]:
 
 
 def run(function: Callable[[], Any], session: Session) -> int:
-    """Carry a command out. Returns its exit code; what goes wrong is told on standard error."""
+    """Run a command. Returns its exit code; errors are printed on standard error."""
     try:
         result = function()
         if inspect.iscoroutine(result):
@@ -75,21 +80,21 @@ def run(function: Callable[[], Any], session: Session) -> int:
 
 
 def complain(message: str) -> None:
-    """Tell what is wrong, on standard error."""
+    """Print an error on standard error."""
     from rota.cli.output import error_line
 
     error_line(message)
 
 
 def explained(error: Exception, *, only_looks: bool = False) -> tuple[int, str]:
-    """The exit code and the words for an error. One that nobody foresaw is raised again: it is a fault of ours.
+    """Return the exit code and the message of an error. An unforeseen one is raised again, because it is a bug.
 
-    `only_looks`: the command never changes anything, so it need not be said that it did not.
+    `only_looks`: the command never changes anything, so the message need not say that it did not.
     """
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, BrokenPipeError):
-        raise error  # Who read the output has left: nothing is to be said of that.
+        raise error  # The reader of the output has left: that needs no message.
     if isinstance(error, CommandError):
         return error.code, str(error)
     from rota.registry import ApiError
@@ -137,12 +142,12 @@ def _os_error(error: Exception) -> str:
 
 
 def is_terminal() -> bool:
-    """Whether somebody is there to answer a question."""
+    """Report whether a person can answer a question."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _answer(question: str) -> bool:
-    """Ask until the answer is yes or no; Return alone is no. Raises EOFError."""
+    """Ask until the answer is yes or no; an empty line is no. Raises EOFError."""
     while True:
         print(f"{question} [y/N]: ", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()
@@ -157,9 +162,9 @@ def _answer(question: str) -> bool:
 
 
 def confirm(question: str) -> None:
-    """Ask somebody on the terminal. Raises CommandError unless the answer is yes; Ctrl-C is a no.
+    """Ask a person on the terminal. Raises CommandError unless the answer is yes; Ctrl-C means no.
 
-    An event loop that runs would only remember Ctrl-C for later, and the question would go on.
+    SIGINT gets Python's own handler meanwhile, because a running event loop would only remember it for later.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -17,7 +17,7 @@ import typer
 
 from rota.cli.command import command
 from rota.cli.gateway import backend_of, in_good_order
-from rota.cli.output import Part, line, printable
+from rota.cli.output import Part, print_line, printable
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.cli.status_line import StatusLine
 from rota.client import Client
@@ -35,16 +35,16 @@ Status = dict[str, Any]
 
 
 class Remote(NamedTuple):
-    """A place in an instance."""
+    """A path in an instance."""
 
     namespace: str
-    """Empty: the session's."""
+    """Empty for the session's namespace."""
     instance: str
     path: str
 
 
 class Progress:
-    """How far it is; shown on a terminal only."""
+    """The progress of a copy. It is shown on a terminal only."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -66,9 +66,15 @@ async def cp(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A file or a folder, here or as [NAMESPACE/]INSTANCE:PATH.")
     ],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Where to; in an existing folder it keeps its name.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="The target, here or in an instance; in an existing folder the source keeps its name.",
+        ),
+    ],
     container: Annotated[
-        str, typer.Option("--container", "-c", metavar="NAME", help="Which container; without it, the first.")
+        str, typer.Option("--container", "-c", metavar="NAME", help="Choose a container; without it, the first.")
     ] = "",
 ) -> int:
     """Copy files and folders to an instance, or from it. A file is replaced whole, or not at all."""
@@ -87,12 +93,12 @@ async def cp(
 
         code = await in_good_order(copy)
     for name, leads_to in progress.skipped:
-        line(f"left out, for it leads out of the folder: {printable(f'{name} -> {leads_to}')}", stream=sys.stderr)
+        print_line(f"left out, for it leads out of the folder: {printable(f'{name} -> {leads_to}')}", stream=sys.stderr)
     return code
 
 
 def _sides(source: str, target: str) -> tuple[str, Remote]:
-    """What is here, and what is in an instance."""
+    """Return the local path and the remote one. Raises CommandError unless there is one of each."""
     from_, to = _remote(source), _remote(target)
     if (from_ is None) == (to is None):
         raise bad_usage("one side is in an instance, and is written INSTANCE:PATH; a local name with a colon, ./NAME")
@@ -112,7 +118,7 @@ def _remote(text: str) -> Remote | None:
 
 
 class _Place:
-    """What is asked of the server."""
+    """The files of one instance, as a server serves them."""
 
     def __init__(self, client: Client, there: Remote, container: str) -> None:
         self.backend = backend_of(client)
@@ -125,7 +131,7 @@ class _Place:
         return f"{self._base}/{what}?{urlencode(asked, quote_via=quote, errors='surrogateescape')}"
 
     async def stat(self, path: str) -> Status | None:
-        """What is there; None: nothing is."""
+        """Return the status of a file or folder, or None if it does not exist."""
         try:
             answer = await self.backend.raw("GET", self.url("files", path, stat="true"))
         except ApiError as error:
@@ -152,7 +158,7 @@ async def _up(place: _Place, here: str, progress: Progress) -> None:
 
 
 def _local(here: str) -> tuple[os.stat_result, str]:
-    """A file or folder here, and the name that it has."""
+    """Return the status of a local path, and its name."""
     return os.stat(here), os.path.basename(os.path.abspath(here))
 
 
@@ -188,5 +194,5 @@ async def _down(place: _Place, here: str, progress: Progress) -> None:
 
 
 def _target(here: str, base: str) -> str:
-    """In a folder that is there, under the same name."""
+    """Return the local target. In an existing folder it keeps its name."""
     return os.path.join(here, base) if os.path.isdir(here) and base not in ("", ".", "..") else here

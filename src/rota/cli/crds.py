@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from rota.cli.command import command
-from rota.cli.durations import seconds
-from rota.cli.output import line
+from rota.cli.options import ManifestFormat, Output, seconds
+from rota.cli.output import print_line
 from rota.cli.session import MANAGER, CommandError, Session, bad_usage
 
 PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 POLL_SECONDS = 0.1
 
 
-class Form(StrEnum):
-    """How the definitions are written."""
-
-    yaml = "yaml"
-    json = "json"
-
-
 @command
 async def crds(
     session: Session,
-    output: Annotated[Form, typer.Option("--output", "-o", help="The form in which they are printed.")] = Form.yaml,
+    output: Output = ManifestFormat.yaml,
     install: Annotated[bool, typer.Option("--install", help="Put them on the cluster of --context instead.")] = False,
     within: Annotated[
-        str, typer.Option("--timeout", metavar="SPAN", help="How long the cluster may take to serve them.")
+        str, typer.Option("--timeout", metavar="SPAN", help="Wait at most this long for the cluster to serve them.")
     ] = "60s",
 ) -> None:
     """Print the kinds as CustomResourceDefinitions, or install them on a Kubernetes cluster."""
@@ -41,12 +33,12 @@ async def crds(
         if not session.settings.context:
             raise bad_usage("--install needs --context: the cluster that is meant is never guessed")
         await _install(session, definitions(), seconds(within))
-    elif output is Form.json:
-        line(json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions()}, indent=2))
+    elif output is ManifestFormat.json:
+        print_line(json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions()}, indent=2))
     else:
         from rota.manifest import dumps
 
-        line(dumps(*definitions()).rstrip("\n"))
+        print_line(dumps(*definitions()).rstrip("\n"))
 
 
 async def _install(session: Session, definitions: list[dict[str, Any]], limit_seconds: float) -> None:
@@ -67,7 +59,7 @@ async def _install(session: Session, definitions: list[dict[str, Any]], limit_se
                     name = definition["metadata"]["name"]
                     while not await _is_served(backend, name):  # noqa: ASYNC110
                         await asyncio.sleep(POLL_SECONDS)
-                    line(f"customresourcedefinition.apiextensions.k8s.io/{name} installed")
+                    print_line(f"customresourcedefinition.apiextensions.k8s.io/{name} installed")
         except TimeoutError:
             raise CommandError(f"the cluster does not serve {name} yet; look at its API server's log") from None
 

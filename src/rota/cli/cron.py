@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rota.cli.command import command
-from rota.cli.output import line
+from rota.cli.output import print_line
 from rota.cli.session import Session, bad_usage
 
 if TYPE_CHECKING:
@@ -23,19 +23,19 @@ def cron(
     session: Session,
     text: Annotated[str, typer.Argument(metavar="CRON", help='Five fields in quotes, such as "*/5 * * * *".')],
     zone: Annotated[
-        str, typer.Option("--tz", metavar="ZONE", help="The time zone that it speaks in: Europe/Berlin.")
+        str, typer.Option("--tz", metavar="ZONE", help="Set its time zone, such as Europe/Berlin.")
     ] = "UTC",
     count: Annotated[
-        int, typer.Option("--count", "-c", metavar="NUMBER", min=1, max=COUNT_MAX, help="How many runs to show.")
+        int, typer.Option("--count", "-c", metavar="NUMBER", min=1, max=COUNT_MAX, help="Show this number of runs.")
     ] = SHOWN,
 ) -> None:
     """Show when a cron would run next, without a server."""
     for tick in upcoming(understood(text, zone), time.time(), count):
-        line(*parts(tick, zone))
+        print_line(*parts(tick, zone))
 
 
 def understood(text: str, zone: str) -> Cron:
-    """Read a cron. Ends the command with what is wrong with it, in the words that a server has for it."""
+    """Parse a cron. Raises CommandError with the message that a server would give."""
     from rota.api.cron import BadCron, cron
     from rota.api.problems import invalid
     from rota.api.zones import NoSuchZone
@@ -49,7 +49,7 @@ def understood(text: str, zone: str) -> Cron:
 
 
 def upcoming(ticking: Cron, now: float, count: int) -> list[int]:
-    """The next ticks."""
+    """Return the next ticks."""
     found: list[int] = []
     at: int | None = int(now)
     while at is not None and len(found) < count:
@@ -60,7 +60,7 @@ def upcoming(ticking: Cron, now: float, count: int) -> list[int]:
 
 
 def parts(tick: int, zone_name: str) -> tuple[str, str]:
-    """A moment as it is there, and how far away it is."""
+    """Return a tick on the clock of a zone, and how far away it is."""
     from rota.api.table import duration
 
     away = tick - time.time()
@@ -68,7 +68,7 @@ def parts(tick: int, zone_name: str) -> tuple[str, str]:
 
 
 def shown(tick: int, zone_name: str) -> str:
-    """A moment on the wall clock of a zone, with what that is ahead of UTC."""
+    """Return a tick on the clock of a zone, with its offset from UTC."""
     from datetime import datetime
 
     from rota.api.zones import zone

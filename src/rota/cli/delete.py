@@ -10,13 +10,13 @@ from typing import Annotated, NamedTuple
 import typer
 
 from rota.api import Kind
-from rota.cli.applying import manifests
 from rota.cli.command import command, complain
-from rota.cli.existing import explain_missing
 from rota.cli.following import Key, everything, follow_named, key_in
+from rota.cli.missing_names import explain_missing
 from rota.cli.naming import reference, targets
 from rota.cli.options import AllNamespaces, Files, Selector, Targets
-from rota.cli.output import line, note
+from rota.cli.output import note, print_line
+from rota.cli.previews import manifests
 from rota.cli.session import FAILED, Session, bad_usage
 from rota.client import ALL_NAMESPACES, Client
 from rota.registry import ApiError
@@ -24,7 +24,7 @@ from rota.registry.options import Propagation
 
 
 class Cascade(StrEnum):
-    """What happens to the objects that belong to the deleted one."""
+    """The fate of objects that belong to the deleted one."""
 
     background = "background"
     foreground = "foreground"
@@ -39,7 +39,7 @@ PROPAGATION: dict[Cascade, Propagation] = {
 
 
 class Doomed(NamedTuple):
-    """One object that is to go."""
+    """One object to delete."""
 
     kind: Kind
     name: str
@@ -52,20 +52,20 @@ async def delete(
     which: Targets = None,
     filename: Files = None,
     selector: Selector = "",
-    all_: Annotated[bool, typer.Option("--all", help="All objects of the kind in the namespace.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Delete all objects of the kind in the namespace.")] = False,
     all_namespaces: AllNamespaces = False,
     cascade: Annotated[
         Cascade,
         typer.Option(
             "--cascade",
-            help="What belongs to the object goes later (background), before it (foreground), or stays (orphan).",
+            help="Delete objects that belong to it after it (background), before it (foreground), or never (orphan).",
         ),
     ] = Cascade.background,
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Return when the objects are gone, or at once.")
     ] = True,
     ignore_not_found: Annotated[
-        bool, typer.Option("--ignore-not-found", help="An object that is not there is no failure.")
+        bool, typer.Option("--ignore-not-found", help="Do not fail if an object does not exist.")
     ] = False,
 ) -> int:
     """Delete objects, by name, by label, or as manifests name them."""
@@ -73,7 +73,7 @@ async def delete(
         raise bad_usage("-f names the objects: it does not go with kinds, names, --selector or --all")
     async with session.client() as client:
         if filename:
-            # What was made first, such as a namespace, goes last.
+            # In reverse, so that a namespace goes last.
             found = manifests(filename, session.settings.namespace)
             doomed = [Doomed(m.kind, m.name, m.namespace) for m in reversed(found)]
         else:
@@ -86,7 +86,7 @@ async def delete(
             if uid and wait:
                 waiting.setdefault(kind, {})[key_in(client, kind, name, namespace)] = uid
             elif uid:
-                line(f"{reference(kind, name)} is being deleted")
+                print_line(f"{reference(kind, name)} is being deleted")
         async with asyncio.TaskGroup() as group:
             for kind, uids in waiting.items():
                 group.create_task(_gone(client, kind, uids))
@@ -109,7 +109,8 @@ async def _selected(client: Client, words: list[str], labels: str, *, all_: bool
 
 
 async def _ask(client: Client, each: Doomed, propagation: Propagation, *, lenient: bool) -> str | None:
-    """Ask for one deletion. Returns the uid of what is not gone yet, empty when it is; None when it was refused."""
+    """Request one deletion. Returns the uid of an object that still exists, an empty text if it is gone, None if it was
+    refused."""
     try:
         left = await client.delete(each.kind, each.name, namespace=each.namespace, propagation=propagation)
     except ApiError as error:
@@ -121,20 +122,20 @@ async def _ask(client: Client, each: Doomed, propagation: Propagation, *, lenien
         complain(error.message)
         return None
     if left is None:
-        line(f"{reference(each.kind, each.name)} deleted")
+        print_line(f"{reference(each.kind, each.name)} deleted")
         return ""
     uid: str = left["metadata"]["uid"]
     return uid
 
 
 async def _gone(client: Client, kind: Kind, uids: dict[Key, str]) -> None:
-    """Return when none of these objects is there any more."""
+    """Return when all of these objects are gone."""
     left = dict(uids)
     async with contextlib.aclosing(follow_named(client, kind, uids)) as changes:
         async for at, obj in changes:
-            # A namesake that was made meanwhile is another object.
+            # A new object of the same name has another uid.
             if at in left and (obj is None or obj["metadata"]["uid"] != left[at]):
                 del left[at]
-                line(f"{reference(kind, at[1])} deleted")
+                print_line(f"{reference(kind, at[1])} deleted")
             if not left:
                 return

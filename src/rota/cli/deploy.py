@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rota.cli.command import command, confirm, is_terminal
-from rota.cli.project_file import ProjectFile
+from rota.cli.options import ProjectFile
 from rota.cli.session import CommandError, Session, bad_usage
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FORMS = ("", "json")
 WAIT = "2m"
-"""How long it is waited for functions to be loaded: packages may have to be installed."""
+"""Time to wait for functions to be loaded. Packages may have to be installed."""
 
 
 @command
@@ -36,16 +36,16 @@ async def deploy(
         bool, typer.Option("--no-wait", help="Do not wait until the server has loaded the functions.")
     ] = False,
     within: Annotated[
-        str, typer.Option("--timeout", metavar="SPAN", help="How long to wait for that at most: 30s, 5m, 1h.")
+        str, typer.Option("--timeout", metavar="SPAN", help="Wait at most this long for that: 30s, 5m, 1h.")
     ] = WAIT,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="The form: json.")] = "",
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="Choose the format: json.")] = "",
 ) -> int:
     """Make a server have what a project file declares. What the file leaves out stays as it is there.
 
-    The server loads each function once, also one that nobody calls. If one cannot be loaded, that is told with the
-    reason, and the exit code is 1; the version before goes on.
+    The server loads each function once, also one that nobody calls. If one cannot be loaded, the reason is printed and
+    the exit code is 1; the version before goes on.
     """
-    from rota.cli.durations import seconds
+    from rota.cli.options import seconds
     from rota.manifest.project import load_project
 
     if yes and not prune:
@@ -70,10 +70,9 @@ async def _deploy(
     yes: bool,
     take_over: bool,
 ) -> int:
-    from rota.cli.deployed import Deployed
-    from rota.cli.deployed_json import DeployedJson
-    from rota.cli.deployed_states import until_loaded
-    from rota.cli.deployed_urls import urls_of
+    from rota.cli.deploy_report import DeployReport
+    from rota.cli.deploy_report_json import DeployReportJson
+    from rota.cli.deployed_functions import until_loaded, urls_of
     from rota.manifest.code_stores import blobs_of
     from rota.manifest.deploy import Deployer, DeployRefused
     from rota.manifest.deploy_lookup import IncompleteList
@@ -82,37 +81,38 @@ async def _deploy(
         blobs = await blobs_of(client.backend)
         deployer = Deployer(client, blobs)
         try:
-            foreseen = await deployer.plan(project, prune=prune, take_over=take_over)
+            planned = await deployer.plan(project, prune=prune, take_over=take_over)
         except (DeployRefused, IncompleteList) as refused:
             raise CommandError(f"{refused}\nnothing was changed") from None
-        telling = DeployedJson if output else Deployed
-        told = telling(foreseen, client.namespace, dry_run=dry_run)
-        told.write_code()
+        report_class = DeployReportJson if output else DeployReport
+        report = report_class(planned, client.namespace, dry_run=dry_run)
+        report.write_code()
         if dry_run:
-            foreseen.report(told.write)
+            planned.report(report.write)
         else:
-            _confirm(foreseen, client.namespace, yes=yes)
+            _confirm(planned, client.namespace, yes=yes)
             try:
-                await deployer.apply(foreseen, told.write)
+                await deployer.apply(planned, report.write)
             except BaseException as error:
-                told.write_stopped()
+                report.write_stopped()
                 if not isinstance(error, DeployRefused | IncompleteList):
                     raise
                 raise CommandError(f"{error}\nit was changed meanwhile; deploy again") from None
-        # What has no blob store has no place where functions are called either: it is no server of Rota's.
+        # A server without a blob store is not Rota's, and has no edge for calls either.
         is_called = blobs is not None and not dry_run
-        urls = await urls_of(client, foreseen) if is_called else {}
-        told.write_summary()
+        urls = await urls_of(client, planned) if is_called else {}
+        report.write_summary()
         try:
             if not is_called or not wait_seconds:
                 return 0
-            return await until_loaded(client, foreseen, wait_seconds, told.write_state)
+            return await until_loaded(client, planned, wait_seconds, report.write_state)
         finally:
-            told.write_end(urls)
+            report.write_end(urls)
 
 
 def _confirm(deployment: Deployment, namespace: str, *, yes: bool) -> None:
-    """Show what is to be deleted or released, and ask if anything is deleted; where nobody can answer, take --yes."""
+    """Print what would be deleted or released, and ask if anything would be deleted. Without a terminal, --yes is
+    needed."""
     doomed = [one for one in deployment.removals if one.created]
     if not doomed:
         return

@@ -8,11 +8,11 @@ from typing import Any
 from rota.api import KINDS, Event, Kind
 from rota.api.table import age, last_occurrence, rows
 from rota.cli.command import command
-from rota.cli.existing import tell_nothing_found
 from rota.cli.following import everything
+from rota.cli.missing_names import note_nothing_found
 from rota.cli.naming import targets
 from rota.cli.options import AllNamespaces, Selector, Targets
-from rota.cli.output import Columns, line, printable, style_of
+from rota.cli.output import Columns, print_line, printable, style_of
 from rota.cli.session import Session, bad_usage
 from rota.client import ALL_NAMESPACES, Client
 
@@ -40,15 +40,15 @@ async def describe(
                 objects, _ = await everything(client, kind, namespace=namespace, labels=selector)
                 found += [(kind, obj) for obj in objects]
         if not found:
-            await tell_nothing_found(client, everywhere=all_namespaces)
+            await note_nothing_found(client, everywhere=all_namespaces)
         for i, (kind, obj) in enumerate(found):
             if i:
-                line("\n")
+                print_line("\n")
             _describe(kind, obj, await events_of(client, kind, obj))
 
 
 async def events_of(client: Client, kind: Kind, obj: Object) -> list[Object]:
-    """What was reported of an object, oldest first."""
+    """Return the events of an object, oldest first."""
     if kind.name == "Event":
         return []
     meta = obj["metadata"]
@@ -75,11 +75,11 @@ def _describe(kind: Kind, obj: Object, events: list[Object]) -> None:
     conditions = status.pop("conditions", [])
     _fields({"status": status}, "")
     if conditions:
-        line(("conditions:", "bold"))
+        print_line(("conditions:", "bold"))
         table = Columns(["TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"])
         table.write([_condition(condition, now) for condition in conditions], "  ")
     if events:
-        line(("events:", "bold"))
+        print_line(("events:", "bold"))
         table = Columns(["LAST SEEN", "TYPE", "REASON", "COUNT", "MESSAGE"])
         names = [column["name"].upper() for column in rows(KINDS["Event"], [], now)["columnDefinitions"]]
         cells = [dict(zip(names, row["cells"], strict=True)) for row in rows(KINDS["Event"], events, now)["rows"]]
@@ -93,20 +93,20 @@ def _condition(condition: Object, now: float) -> list[Any]:
 
 
 def _hidden(kind: Kind, name: str, value: Any) -> Any:
-    """The values of a Secret are not for the screen."""
+    """Replace the values of a Secret by their lengths."""
     if kind.name == "Secret" and name in ("data", "stringData") and isinstance(value, dict):
         return {key: f"{len(inner)} characters" for key, inner in value.items()}
     return value
 
 
 def _fields(fields: Object, indent: str) -> None:
-    """Fields, one a line, what is in them indented below. What is empty is left out."""
+    """Print fields, one a line, nested ones indented. Empty ones are left out."""
     for name, value in fields.items():
         if value is None or value in ({}, []):
             continue
         title = (f"{indent}{printable(name)}:", "bold")
         if isinstance(value, dict | list):
-            line(title)
+            print_line(title)
             _inside(value, indent + "  ")
         else:
             _scalar(title, value, indent)
@@ -122,12 +122,12 @@ def _inside(value: Any, indent: str) -> None:
 
 def _item(item: Any, indent: str) -> None:
     if not isinstance(item, dict):
-        line(f"{indent}- {_text(item)}")
+        print_line(f"{indent}- {_text(item)}")
         return
     for i, (name, value) in enumerate(item.items()):
         mark = "- " if i == 0 else "  "
         if isinstance(value, dict | list):
-            line((f"{indent}{mark}{printable(name)}:", "bold"))
+            print_line((f"{indent}{mark}{printable(name)}:", "bold"))
             inner = indent + "    "
             _inside(value, inner)
         else:
@@ -138,11 +138,11 @@ def _scalar(title: tuple[str, str], value: Any, indent: str) -> None:
     text = _text(value)
     lines = str(value).splitlines() if isinstance(value, str) else []
     if len(lines) > 1:
-        line(title)
+        print_line(title)
         for each in lines:
-            line(f"{indent}  {printable(each)}")
+            print_line(f"{indent}  {printable(each)}")
     else:
-        line(title, " ", (text, style_of(text)))
+        print_line(title, " ", (text, style_of(text)))
 
 
 def _text(value: Any) -> str:

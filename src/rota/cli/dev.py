@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rota.cli.command import command, complain, explained
-from rota.cli.output import line, note
-from rota.cli.project_file import ProjectFile
-from rota.cli.serving_options import EdgePort, Image, Port, container_of, failure, options_from, tell_where
+from rota.cli.options import ProjectFile
+from rota.cli.output import note, print_line
+from rota.cli.server_options import EdgePort, Image, Port, container_of, failure, options_from, print_where
 from rota.cli.session import CommandError, Session
 
 if TYPE_CHECKING:
+    from rota.cli.dev_folder import Folder
     from rota.cli.dev_logs import Tail
-    from rota.cli.dev_watching import Folder
     from rota.client import Client
     from rota.manifest.deploy import Deployment
     from rota.manifest.project import Project
     from rota.server.home import Home
 
 STATES_SECONDS_MAX = 900.0
-"""How long it is waited for functions to be loaded: nobody waits for that here, and packages may take their time."""
+"""Time to wait for functions to be loaded, in the background. Packages may have to be installed."""
 AGAIN_SECONDS = 2.0
-"""When the server is away, a deploy is tried again after this; a save does not wait for it."""
+"""Pause before a deploy is retried when the server is away. A save ends it."""
 
 
 @command
@@ -43,8 +43,8 @@ async def dev(
     A local server is started in the background if none runs; ports and image are for that one. Ctrl-C ends this, and
     leaves the server and all that it runs.
     """
+    from rota.cli.dev_folder import Folder
     from rota.cli.dev_logs import Tail
-    from rota.cli.dev_watching import Folder
     from rota.manifest.project_format import FILE_NAME
 
     given = await asyncio.to_thread(Path(filename).resolve)
@@ -61,16 +61,17 @@ async def dev(
                 group.create_task(tail.run())
                 group.create_task(_deploy_on_save(client, str(file), folder, tail, States(client, group)))
         except BaseExceptionGroup as several:
-            # One is told; that of a reader who left is not to be told at all.
+            # One error is enough. That of a reader who left prints nothing.
             raise several.exceptions[0] from None
         finally:
-            _tell_goes_on(home)
+            _note_server_goes_on(home)
 
 
 async def _have_server(
     session: Session, project: Path, port: int | None, edge_port: int | None, image: str | None
 ) -> Home | None:
-    """The home whose server is meant, which is started if it does not run; None: another server is meant."""
+    """Return the home whose server is meant, and start the server if it does not run. None if another server is
+    meant."""
     settings = session.settings
     if settings.context or settings.kubeconfig or os.environ.get("ROTA_CONTEXT") or sys.platform != "linux":
         return None
@@ -90,11 +91,11 @@ async def _have_server(
         raise failure(error, home.path) from None
     if started.is_new:
         note("no server ran here; one was started in the background")
-        tell_where(started, home.path, last)
+        print_where(started, home.path, last)
     return home
 
 
-def _tell_goes_on(home: Home | None) -> None:
+def _note_server_goes_on(home: Home | None) -> None:
     from rota.server.background_state import find
 
     if home is not None and find(home).condition == "running":
@@ -103,7 +104,7 @@ def _tell_goes_on(home: Home | None) -> None:
 
 
 class States:
-    """Tells of functions that cannot be loaded, of the last deploy, while others may follow."""
+    """Prints which functions of the last deploy cannot be loaded, while later deploys go on."""
 
     def __init__(self, client: Client, group: asyncio.TaskGroup) -> None:
         self._client = client
@@ -111,14 +112,14 @@ class States:
         self._task: asyncio.Task[None] | None = None
 
     def of(self, deployment: Deployment | None) -> None:
-        """From now on, of this deploy; None: of none, one is under way."""
+        """Watch the functions of a deploy instead of those before; None stops watching."""
         if self._task is not None:
             self._task.cancel()
-        self._task = self._group.create_task(self._tell(deployment)) if deployment is not None else None
+        self._task = self._group.create_task(self._report(deployment)) if deployment is not None else None
 
-    async def _tell(self, deployment: Deployment) -> None:
-        from rota.cli.deployed import write_state
-        from rota.cli.deployed_states import until_loaded
+    async def _report(self, deployment: Deployment) -> None:
+        from rota.cli.deploy_report import write_state
+        from rota.cli.deployed_functions import until_loaded
         from rota.client import ConnectionFailed
         from rota.registry import ApiError
 
@@ -129,18 +130,19 @@ class States:
 async def _deploy_on_save(client: Client, file: str, folder: Folder, tail: Tail, states: States) -> None:
     away = ""
     while True:
-        # Seen before it is read: what is saved meanwhile is deployed next.
+        # Scanned before the deploy reads it, so that a save meanwhile leads to another deploy.
         await folder.look()
         away = await _deploy(client, file, tail, states, away)
         if not away:
             note(f"watching {folder.top}")
         if await folder.saved(AGAIN_SECONDS if away else None):
             away = ""
-            line((f"{datetime.now():%H:%M:%S} saved, deploying", "dim"))
+            print_line((f"{datetime.now():%H:%M:%S} saved, deploying", "dim"))
 
 
 async def _deploy(client: Client, file: str, tail: Tail, states: States, known: str) -> str:
-    """Deploy once; what is wrong is told, unless it is known, and lived through. Returns why the server is away."""
+    """Deploy once, and print what is wrong, unless it is `known`. Returns why the server is away; empty if it is
+    not."""
     from rota.client import ConnectionFailed
 
     try:
@@ -160,8 +162,8 @@ def _loaded(file: str) -> Project:
 
 
 async def _deployed(client: Client, project: Project, tail: Tail, states: States) -> None:
-    from rota.cli.deployed import Deployed
-    from rota.cli.deployed_urls import urls_of
+    from rota.cli.deploy_report import DeployReport
+    from rota.cli.deployed_functions import urls_of
     from rota.manifest.code_stores import blobs_of
     from rota.manifest.deploy import Deployer, DeployRefused
     from rota.manifest.deploy_lookup import IncompleteList
@@ -169,18 +171,18 @@ async def _deployed(client: Client, project: Project, tail: Tail, states: States
     blobs = await blobs_of(client.backend)
     deployer = Deployer(client, blobs)
     try:
-        foreseen = await deployer.plan(project)
+        planned = await deployer.plan(project)
     except (DeployRefused, IncompleteList) as refused:
         raise CommandError(f"{refused}\nnothing was changed") from None
     tail.of(project)
     states.of(None)
-    told = Deployed(foreseen, client.namespace, dry_run=False)
-    told.write_code()
+    report = DeployReport(planned, client.namespace, dry_run=False)
+    report.write_code()
     try:
-        await deployer.apply(foreseen, told.write)
+        await deployer.apply(planned, report.write)
     except DeployRefused as refused:
         raise CommandError(f"{refused}\nit was changed meanwhile; save again") from None
-    told.write_summary()
-    told.write_end(await urls_of(client, foreseen) if blobs is not None else {})
+    report.write_summary()
+    report.write_end(await urls_of(client, planned) if blobs is not None else {})
     if blobs is not None:
-        states.of(foreseen)
+        states.of(planned)

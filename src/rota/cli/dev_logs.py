@@ -1,4 +1,4 @@
-"""What a project writes, merged: the logs of its pools' and functions' instances, and of its tasks."""
+"""Merge the output of a project: the logs of its pools' and functions' instances, and of its tasks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from urllib.parse import quote
 from rota.api import Function, Instance, Kind, Task, WorkerPool
 from rota.cli.following import follow
 from rota.cli.log_following import log_pieces
-from rota.cli.output import line, note
+from rota.cli.output import note, print_line
+from rota.cli.patience import Patience
 from rota.cli.task_output import Lines, output_of
 from rota.cli.tasks import is_over
-from rota.cli.wait_out import Patience
 from rota.client import Client, ConnectionFailed
 from rota.manifest.project import Project
 from rota.registry import ApiError
@@ -24,14 +24,14 @@ COLOURS = ("cyan", "magenta", "blue", "green", "yellow")
 FOLLOWED_MAX = 100
 """Logs that are followed at once."""
 KNOWN_MAX = 20_000
-"""Objects of which it is remembered that they were seen."""
+"""Objects that are remembered."""
 TAIL_LINES = 10
-"""Of an instance that has been running before this began."""
+"""Lines shown of an instance that ran before this command."""
 NAME_CHARS = 24
 
 
 class Tail:
-    """Shows what is written from now on by what belongs to a project."""
+    """Prints new output of what belongs to a project."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -40,21 +40,21 @@ class Tail:
         self._passed: dict[str, tuple[Kind, Object]] = {}
         self._followed: dict[str, asyncio.Task[None]] = {}
         self._is_full = False
-        # One for all: that the server is away is told once.
+        # Shared, so that one message says that the server is away.
         self._patience = Patience()
         self._colours: dict[str, str] = {}
 
     def of(self, project: Project) -> None:
-        """From now on, of what this project declares."""
+        """Follow what this project declares, from now on."""
         self._owners = {(one.kind.name, one.name) for one in project.manifests}
         self._owners |= {(Function.api.name, name) for name in project.mentioned}
-        # An instance may have been seen before it was known whose it is.
+        # An instance may arrive before the project that declares its owner.
         passed, self._passed = self._passed, {}
         for kind, obj in passed.values():
             self._take(kind, obj, is_first=False)
 
     async def run(self) -> None:
-        """It does not end."""
+        """Watch instances and tasks. Does not return."""
         try:
             async with asyncio.TaskGroup() as group:
                 for kind in (Instance.api, Task.api):
@@ -83,7 +83,7 @@ class Tail:
         if uid in self._followed or (uid in self._known and kind is Task.api):
             return
         if is_first and kind is Task.api and is_over(obj):
-            # Of another time, also when a server that was away tells of it again.
+            # It ended before this command. A server that was away lists it again.
             self._remember(uid)
             return
         if not self._is_own(kind, obj):
@@ -134,9 +134,9 @@ class Tail:
             async with contextlib.aclosing(pieces):
                 async for piece in pieces:
                     for text in lines.split(piece):
-                        line(prefix, text)
+                        print_line(prefix, text)
         for text in lines.end():
-            line(prefix, text)
+            print_line(prefix, text)
 
     def _colour_of(self, name: str) -> str:
         if len(self._colours) > KNOWN_MAX:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rota.cli.command import command
-from rota.cli.output import line, style_of
+from rota.cli.output import print_line, style_of
 from rota.cli.session import Session
 
 SQLITE_NEEDED = (3, 35, 0)
@@ -21,11 +21,11 @@ CLOCK_EARLIEST = 1_704_067_200
 NETWORK_FILE_SYSTEMS = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs"))
 MOUNTS = Path("/proc/mounts")
 LIMITS = {"cpu": "CPU", "memory": "memory", "pids": "processes"}
-"""What a cgroup can limit, by the kernel's name for it."""
+"""The resources that a cgroup can limit, by the kernel's names."""
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     state: str
     """`ok`, `missing` (something does not work) or `absent` (nothing needs it)."""
@@ -41,13 +41,13 @@ async def doctor(session: Session) -> None:
     findings = [*_software(), *_processes(), await _containers(), *_home(home), _clock()]
     width = max(len(finding.what) for finding in findings)
     for state, what, found, purpose in findings:
-        line((f"{state:<8}", style_of(state)), (f"{what:<{width}}  ", "bold"), found)
-        line(" " * (10 + width), (purpose, "dim"))
+        print_line((f"{state:<8}", style_of(state)), (f"{what:<{width}}  ", "bold"), found)
+        print_line(" " * (10 + width), (purpose, "dim"))
     missing, absent = ([each.what for each in findings if each.state == state] for state in ("missing", "absent"))
-    line("")
-    line(f"To put right: {', '.join(missing)}." if missing else "Everything that Rota needs is here.")
+    print_line("")
+    print_line(f"To put right: {', '.join(missing)}." if missing else "Everything that Rota needs is here.")
     if absent:
-        line(f"It does without {', '.join(absent)}, and offers that much less.")
+        print_line(f"It does without {', '.join(absent)}, and offers that much less.")
 
 
 def _software() -> Iterator[Finding]:
@@ -94,7 +94,7 @@ def _program(names: tuple[str, ...], purpose: str) -> Finding:
 
 
 def _processes() -> Iterator[Finding]:
-    """The process runtime: what it can hold instances with, and so how far they are kept apart."""
+    """Check the process runtime: which limits and which isolation instances can have."""
     from rota.runtime import sandbox
 
     yield _cgroups()
@@ -120,7 +120,7 @@ def _cgroups() -> Finding:
         return Finding("absent", "cgroups", f"not on {sys.platform}; process groups are used instead", purpose)
     from rota.runtime.keeper.cgroup import Cgroups
 
-    # What the keeper does, and no more: whether a group can be made and joined is seen by doing so.
+    # The keeper makes groups in the same way. Trying is the only check.
     groups = Cgroups.make(f"rota-doctor-{os.getpid()}")
     if groups is None:
         found = "this user can make none of version 2; `systemd-run --user --scope -p Delegate=yes rota up` may"
@@ -183,7 +183,7 @@ def _mounts() -> str:
 
 
 def file_system(path: Path, mounts: str) -> str:
-    """The type of the file system that a path is on, by a table in the form of /proc/mounts."""
+    """Return the type of the file system of a path, from a table in the form of /proc/mounts."""
     best, found = "", ""
     resolved = str(path.resolve())
     for entry in mounts.splitlines():

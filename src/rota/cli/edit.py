@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rota.api import Kind
-from rota.cli.applying import BOOKKEEPING
 from rota.cli.command import command
 from rota.cli.naming import reference, targets
 from rota.cli.options import Targets
-from rota.cli.output import line, note
+from rota.cli.output import note, print_line
+from rota.cli.previews import BOOKKEEPING
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.client import Client
 from rota.manifest import ManifestError, dumps, loads
@@ -24,7 +24,7 @@ Object = dict[str, Any]
 
 HEADING = "# Edit the object and save. Lines that begin with # are left out; an empty file changes nothing.\n"
 KEPT = "resourceVersion"
-"""What tells whether somebody else has changed the object meanwhile."""
+"""The field that makes an update fail if another client has changed the object meanwhile."""
 
 
 @command
@@ -66,12 +66,12 @@ async def _edit(client: Client, kind: Kind, name: str) -> None:
                     complaint += _commented("it was changed meanwhile; saving again writes your version over that")
                     before = ""
             else:
-                line(f"{reference(kind, name)} edited")
+                print_line(f"{reference(kind, name)} edited")
                 return
 
 
 def _editable(obj: Object) -> Object:
-    """What a person may change, and what identifies it."""
+    """Return what a person may change, and what identifies the object."""
     meta = {name: value for name, value in obj["metadata"].items() if name not in BOOKKEEPING}
     return {**{name: value for name, value in obj.items() if name != "status"}, "metadata": meta}
 
@@ -95,10 +95,11 @@ def _commented(text: str) -> str:
 
 
 def _located(error: ManifestError) -> str:
-    """The problems, with the lines that they will be on below themselves."""
+    """Return the problems with the lines that they will be on below themselves."""
     above = HEADING.count("\n") + len(error.problems) + 1
     return "\n".join(
-        f"line {each.line + above}: " + ": ".join(filter(None, (each.path, each.message))) for each in error.problems
+        f"line {each.line_number + above}: " + ": ".join(filter(None, (each.path, each.message)))
+        for each in error.problems
     )
 
 

@@ -23,9 +23,7 @@ from rota.registry.errors import not_found
 @command
 async def events(
     session: Session,
-    for_: Annotated[
-        str, typer.Option("--for", metavar="KIND/NAME", help="Only what was reported of this object.")
-    ] = "",
+    for_: Annotated[str, typer.Option("--for", metavar="KIND/NAME", help="Show only the events of this object.")] = "",
     watch: Watch = False,
     all_namespaces: AllNamespaces = False,
 ) -> None:
@@ -50,7 +48,7 @@ async def events(
         if found:
             table.write(sorted(found, key=last_occurrence))
         elif for_:
-            # Only now, since an object that is gone may still have events.
+            # Checked last, because a deleted object may still have events.
             await _check_there(client, target, everywhere=everywhere)
             note(f"no events of {target.kind.singular}/{target.name}")
         else:
@@ -58,7 +56,7 @@ async def events(
 
 
 async def _check_there(client: Client, target: Target, *, everywhere: bool) -> None:
-    """Raise ApiError if there is no object of this name."""
+    """Raise ApiError if no object has this name."""
     if not (everywhere and target.kind.namespaced):
         await client.get(target.kind, target.name)
         return

@@ -15,8 +15,8 @@ from rota.api import Instance
 from rota.cli import terminal
 from rota.cli.command import command
 from rota.cli.gateway import backend_of, in_good_order
+from rota.cli.instances import OWNERS, instances_of
 from rota.cli.naming import Target, reference, targets
-from rota.cli.owned import OWNERS, instances_of
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.client import Client, HttpBackend, channels
 from rota.client.websocket import WebSocket
@@ -31,18 +31,18 @@ async def exec_(
         str | None,
         typer.Argument(
             metavar="NAME | inst/NAME | wp/NAME | wl/NAME",
-            help="Which instance; of a pool or a workload, its first that is ready.",
+            help="The instance; of a pool or a workload, its first that is ready.",
             show_default=False,
         ),
     ] = None,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- COMMAND…", help="What to run, after two dashes.", show_default=False),
+        typer.Argument(metavar="-- COMMAND…", help="The command to run, after two dashes.", show_default=False),
     ] = None,
     stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input on.")] = False,
     tty: Annotated[bool, typer.Option("--tty", "-t", help="Give the command a terminal.")] = False,
     container: Annotated[
-        str, typer.Option("--container", "-c", metavar="NAME", help="Which container; without it, the first.")
+        str, typer.Option("--container", "-c", metavar="NAME", help="Choose a container; without it, the first.")
     ] = "",
 ) -> int:
     """Run a command in an instance, beside what runs there. Its exit code is this command's."""
@@ -59,7 +59,7 @@ async def exec_(
 
 
 def check_terminal(*, stdin: bool, tty: bool) -> None:
-    """Raises CommandError when a terminal is asked for and there is none."""
+    """Raise CommandError if a terminal is requested and there is none."""
     if tty and not sys.stdout.isatty():
         raise bad_usage("--tty needs a terminal, and standard output is none; leave it out")
     if tty and stdin and not sys.stdin.isatty():

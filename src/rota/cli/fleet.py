@@ -15,8 +15,8 @@ from rota.api import Cell, Location, Namespace, ObjectMeta
 from rota.api.cell import CellSpec, LocationSpec
 from rota.cli.cell import make, state_of
 from rota.cli.command import command
-from rota.cli.output import Columns, line, note
-from rota.cli.serving_options import check_local, failure
+from rota.cli.output import Columns, note, print_line
+from rota.cli.server_options import check_local, failure
 from rota.cli.session import CommandError, Session, Settings, bad_usage, connect_to_server
 from rota.cli.usage import Group
 from rota.control.cells.names import cell_namespace
@@ -71,7 +71,7 @@ async def up(
         typer.Option(
             "--cities",
             metavar="CODE[:CELLS],…",
-            help="The cities, with how many cells each has: dfw,lhr,sin:2. Without it, the cells of the last time.",
+            help="Name the cities, with the number of cells: dfw,lhr,sin:2. Without it, the cells of the last time.",
         ),
     ] = "",
 ) -> None:
@@ -83,7 +83,7 @@ async def up(
     if not wanted:
         raise bad_usage("which cells? Say --cities dfw,lhr,sin:2")
     url = await _start(hub, _options(hub))
-    line("the hub is at ", (url, "bold"))
+    print_line("the hub is at ", (url, "bold"))
     async with _client(hub) as client:
         for one in wanted:
             if not _is_member(hub, one):
@@ -93,7 +93,7 @@ async def up(
     async def begin(one: Wanted) -> None:
         async with room:
             await _start(_home(hub, one.name), _options(_home(hub, one.name), any_port=True))
-            line(f"cell {one.name} runs in {one.city}")
+            print_line(f"cell {one.name} runs in {one.city}")
 
     await asyncio.gather(*map(begin, wanted))
     note(f"`rota --home {hub} fleet status` shows them, and `rota --home {hub} map` what runs where")
@@ -122,7 +122,7 @@ async def status(session: Session) -> None:
 async def cut(session: Session, name: CellName) -> None:
     """Cut a cell off from its hub: neither hears of the other, what is open between them ends, and both go on."""
     await _act(session, name, "cut")
-    line(f"cell {name} is cut off: `rota fleet heal {name}` ends that")
+    print_line(f"cell {name} is cut off: `rota fleet heal {name}` ends that")
 
 
 @command
@@ -133,10 +133,10 @@ async def heal(session: Session, name: CellName) -> None:
     home = _checked(hub, name)
     if _pid(home) is None:
         await _start(home, _options(home, any_port=True))
-        line(f"cell {name} runs again")
+        print_line(f"cell {name} runs again")
         return
     await _act(session, name, "heal")
-    line(f"cell {name} is no longer cut off")
+    print_line(f"cell {name} is no longer cut off")
 
 
 @command
@@ -144,7 +144,7 @@ async def kill(
     session: Session,
     name: CellName,
     keeper: Annotated[
-        bool, typer.Option("--keeper", help="And what keeps its instances, with these: as by a power cut.")
+        bool, typer.Option("--keeper", help="Kill its keeper and instances, too, like a power cut.")
     ] = False,
 ) -> None:
     """Kill the server of a cell, at once. What it runs goes on, unless --keeper is given."""
@@ -156,7 +156,7 @@ async def kill(
     if keeper:
         _kill_keeper(home)
     os.kill(pid, signal.SIGKILL)
-    line(f"killed cell {name} (process {pid}): `rota fleet heal {name}` starts it again")
+    print_line(f"killed cell {name} (process {pid}): `rota fleet heal {name}` starts it again")
 
 
 @command
@@ -169,9 +169,9 @@ async def down(session: Session) -> None:
     hub = session.settings.home_path
     for one in _known(hub):
         await stop(Home(_home(hub, one.name)))
-        line(f"cell {one.name} is down")
+        print_line(f"cell {one.name} is down")
     await stop(Home(hub))
-    line("the hub is down")
+    print_line("the hub is down")
 
 
 # Where things are.
@@ -210,7 +210,7 @@ def _pid(home: Path) -> int | None:
 
 
 def _kill_keeper(home: Path) -> None:
-    """Kill what keeps the instances of a home."""
+    """Kill the keeper of a home."""
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             words = Path("/proc", entry, "cmdline").read_bytes().split(b"\0")
@@ -228,7 +228,7 @@ def _client(home: Path) -> Any:
 
 
 def _options(home: Path, *, any_port: bool = False) -> Options:
-    from rota.cli.serving_options import options_from
+    from rota.cli.server_options import options_from
     from rota.server.background_state import last_start
     from rota.server.home import Home
 
@@ -281,7 +281,7 @@ async def _act(session: Session, name: str, act: str) -> None:
 
 
 async def _link(home: Path, name: str) -> str:
-    """Say how a cell's link to its hub is."""
+    """Return the state of a cell's link to its hub."""
     if _pid(home) is None:
         return ""
     async with _client(home) as client:

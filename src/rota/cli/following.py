@@ -1,4 +1,4 @@
-"""What there is, and then every change of it."""
+"""List objects, and follow their changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from rota.api import Kind
 from rota.cli.naming import key
-from rota.cli.wait_out import Patience
+from rota.cli.patience import Patience
 from rota.client import ALL_NAMESPACES, Client, ConnectionFailed
 from rota.registry import ApiError
 
@@ -24,7 +24,7 @@ Batch = tuple[list[Object], list[Object]]
 async def everything(
     client: Client, kind: Kind, *, namespace: str | None, labels: str = "", fields: str = ""
 ) -> tuple[list[Object], str]:
-    """All objects of a kind that are selected, and the version to watch from."""
+    """Return all objects that are selected, and the resource version to watch from."""
     found: list[Object] = []
     continue_ = ""
     while True:
@@ -46,9 +46,9 @@ async def follow(
     fields: str = "",
     patience: Patience | None = None,
 ) -> AsyncGenerator[Batch, None]:
-    """Batches of what is new or changed, and of what is gone, beginning with what there is. It does not end.
+    """Yield batches of new or changed objects and of deleted ones, beginning with what exists. Does not end.
 
-    When the server has forgotten what came between, the differences are told; with patience, also when it was away.
+    When the server has lost the history in between, the differences are yielded; with patience, also after it was away.
     """
     where: dict[str, Any] = {"namespace": namespace, "labels": labels, "fields": fields}
     last: dict[Key, Object] = {}
@@ -99,7 +99,7 @@ def _version(obj: Object) -> Any:
 async def follow_named(
     client: Client, kind: Kind, keys: Collection[Key]
 ) -> AsyncGenerator[tuple[Key, Object | None], None]:
-    """How each of these objects is, and then every change of one; None is one that is not there.
+    """Yield each of these objects, and again after each change; None for one that does not exist.
 
     It takes one watch, however many they are.
     """
@@ -118,5 +118,5 @@ async def follow_named(
 
 
 def key_in(client: Client, kind: Kind, name: str, namespace: str | None = None) -> Key:
-    """Where an object of this name is."""
+    """Return the namespace and name of an object."""
     return (namespace or client.namespace if kind.namespaced else "", name)

@@ -1,4 +1,4 @@
-"""Objects in the forms that `-o` names."""
+"""Print objects in the formats of `-o`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rota.api import Kind
 from rota.api.jsonpath import JSONPathError, Path, Template, shown
 from rota.api.table import rows
 from rota.cli.naming import reference
-from rota.cli.output import Columns, line
+from rota.cli.output import Columns, print_line
 from rota.cli.session import bad_usage
 
 Object = dict[str, Any]
@@ -19,7 +19,7 @@ FORMATS = "wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=HEADING:PAT
 NAMES = ("", "wide", "json", "yaml", "name", "jsonpath", "custom-columns")
 
 
-class Group(NamedTuple):
+class KindGroup(NamedTuple):
     """Objects of one kind."""
 
     kind: Kind
@@ -27,7 +27,7 @@ class Group(NamedTuple):
 
 
 class Format(NamedTuple):
-    """A form: its name, and what follows the `=`."""
+    """A format: its name, and the argument after the `=`."""
 
     name: str
     argument: str = ""
@@ -38,7 +38,7 @@ class Format(NamedTuple):
 
 
 def format_named(text: str) -> Format:
-    """What is meant by `-o`."""
+    """Return the format that `-o` names. Raises CommandError."""
     name, equals, argument = text.partition("=")
     takes_argument = name in ("jsonpath", "custom-columns")
     if takes_argument != bool(argument) or name not in NAMES:
@@ -54,32 +54,32 @@ def format_named(text: str) -> Format:
 
 
 def without_managed_fields(obj: Object) -> Object:
-    """The object without the record of who owns which field: long, and for programs."""
+    """Return an object without its managed fields, which are long and for programs."""
     meta = obj.get("metadata", {})
     return {**obj, "metadata": {name: value for name, value in meta.items() if name != "managedFields"}}
 
 
 def listed(objects: list[Object]) -> Object:
-    """Objects as one."""
+    """Return objects as a List."""
     return {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": objects}
 
 
 def write_document(value: Any, format_: Format) -> None:
-    """One object, or a List, as a document."""
+    """Print one object, or a List."""
     if format_.name == "json":
-        line(json.dumps(value, indent=4, ensure_ascii=False))
+        print_line(json.dumps(value, indent=4, ensure_ascii=False))
     elif format_.name == "yaml":
         from rota.manifest import dumps
 
-        line(dumps(value).rstrip("\n"))
+        print_line(dumps(value).rstrip("\n"))
     else:
-        line(_template(format_.argument).render(value))
+        print_line(_template(format_.argument).render(value))
 
 
-def write_names(groups: Sequence[Group]) -> None:
+def write_names(groups: Sequence[KindGroup]) -> None:
     for kind, objects in groups:
         for obj in objects:
-            line(reference(kind, obj["metadata"]["name"]))
+            print_line(reference(kind, obj["metadata"]["name"]))
 
 
 def _template(text: str) -> Template:
@@ -90,7 +90,7 @@ def _template(text: str) -> Template:
 
 
 class TableOf:
-    """A kind's table, to which rows can be added as things change."""
+    """The table of a kind. Rows can be added as objects change."""
 
     def __init__(self, kind: Kind, format_: Format, *, with_namespace: bool = False, with_kind: bool = False) -> None:
         self._kind = kind

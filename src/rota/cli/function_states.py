@@ -1,4 +1,4 @@
-"""Whether the newest version of a function was loaded, as its status tells, and waiting until that is known."""
+"""Determine from the status whether the newest version of a function is loaded, and wait until it is or cannot be."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from rota.cli.wait_out import Patience
+    from rota.cli.patience import Patience
     from rota.client import Client
 
 Object = dict[str, Any]
 Verdict = Literal["Ready", "NotLoaded", "HeldUp", "Coming", "Gone", "Unobserved"]
 
 PASSING = frozenset(("Loading", "Preparing", "Starting", "Updating", "InstanceCrashing", "DependencyNotReady"))
-"""Reasons for not being ready that pass, or may."""
+"""Reasons for not being ready that may pass by themselves."""
 HELD_UP_SECONDS = 2.0
-"""How long something else has to stand in the way before it is taken to last: it may be on its way, too."""
+"""Time that another obstacle must last before it is reported: it may be about to pass."""
 UNOBSERVED_SECONDS = 10.0
-"""How long a server may take to say anything of a function. It does at once, unless its controllers do not run."""
+"""Time for a controller to report on a function. It does so at once unless the controllers do not run."""
 
 
 class State(NamedTuple):
-    """How a function is.
+    """The state of a function's newest version.
 
-    NotLoaded: its newest version cannot be loaded. HeldUp: that is not known, since it needs something that is not
-    there. Coming: it is not known yet. Unobserved: nothing is said of it as it is now.
+    NotLoaded: it cannot be loaded. HeldUp: it waits for something that does not exist. Coming: it is on its way.
+    Unobserved: no controller has reported on this generation. Gone: the function does not exist.
     """
 
     verdict: Verdict
     reason: str = ""
     message: str = ""
     has_before: bool = False
-    """Whether an earlier version answers calls."""
+    """True if an earlier version answers calls."""
 
     @property
     def why(self) -> str:
@@ -44,7 +44,7 @@ UNOBSERVED = State("Unobserved", "NotObserved", "no controller of the server has
 
 
 def state_of(function: Object | None) -> State:
-    """By what is said of the current generation."""
+    """Return the state of a function from its conditions of the current generation."""
     if function is None:
         return State("Gone", "", "it is not there")
     status = function.get("status") or {}
@@ -66,12 +66,15 @@ def state_of(function: Object | None) -> State:
 
 
 async def states(
-    client: Client, names: Iterable[str], seconds: float, told: Callable[[str, State], None] = lambda name, state: None
+    client: Client,
+    names: Iterable[str],
+    seconds: float,
+    on_decided: Callable[[str, State], None] = lambda name, state: None,
 ) -> dict[str, State]:
-    """Wait until it is known of each function, but no longer than so many seconds. `told` is called as it is known."""
-    from rota.cli.wait_out import Patience
+    """Wait until the state of each function is decided, at most for so many seconds. Calls `on_decided` for each."""
+    from rota.cli.patience import Patience
 
-    waiting = Waiting(client, names, told)
+    waiting = Waiting(client, names, on_decided)
     reading = asyncio.create_task(waiting.read(Patience()), name="states of functions")
     deciding = asyncio.create_task(waiting.is_decided.wait())
     try:
@@ -87,36 +90,36 @@ async def states(
 
 
 class Waiting:
-    """Functions of which it is not known yet how they are."""
+    """Functions whose state is not decided yet."""
 
-    def __init__(self, client: Client, names: Iterable[str], told: Callable[[str, State], None]) -> None:
+    def __init__(self, client: Client, names: Iterable[str], on_decided: Callable[[str, State], None]) -> None:
         from rota.api import Function
         from rota.cli.following import key_in
 
         self._client = client
         self._keys = {key_in(client, Function.api, name): name for name in names}
-        self._told = told
+        self._on_decided = on_decided
         self.latest: dict[str, State] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._undecided: set[str] = set(self._keys.values())
         self.is_decided = asyncio.Event()
-        """Whether it is known of all of them."""
+        """Set once the state of all of them is decided."""
 
     async def read(self, patience: Patience) -> None:
-        """It does not end."""
+        """Follow the functions. Does not return."""
         from rota.api import Function
         from rota.cli.following import follow_named
 
         for name in self._keys.values():
-            self._see(name, UNOBSERVED)
+            self._take(name, UNOBSERVED)
         following = patience.follow(lambda: follow_named(self._client, Function.api, self._keys))
         async with contextlib.aclosing(following) as changes:
             async for key, obj in changes:
                 name = self._keys[key]
                 if name in self._undecided:
-                    self._see(name, state_of(obj))
+                    self._take(name, state_of(obj))
 
-    def _see(self, name: str, state: State) -> None:
+    def _take(self, name: str, state: State) -> None:
         before, self.latest[name] = self.latest.get(name), state
         if state.verdict in ("Ready", "NotLoaded", "Gone"):
             self._decide(name)
@@ -129,7 +132,7 @@ class Waiting:
     def _decide(self, name: str) -> None:
         self._forget_timer(name)
         self._undecided.discard(name)
-        self._told(name, self.latest[name])
+        self._on_decided(name, self.latest[name])
         if not self._undecided:
             self.is_decided.set()
 
@@ -139,6 +142,6 @@ class Waiting:
             timer.cancel()
 
     def end(self) -> None:
-        """It is not waited any longer: what is known of the others is told as it is."""
+        """Report the others as they are."""
         for name in sorted(self._undecided):
             self._decide(name)

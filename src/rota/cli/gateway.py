@@ -1,4 +1,4 @@
-"""What is asked of a server beside objects."""
+"""Requests to the gateway of a Rota server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_ROTA = "the server there is not Rota's: this works on one that `rota start` 
 
 
 def backend_of(client: Client) -> HttpBackend:
-    """The connection to the server."""
+    """Return the connection to the server. Raises CommandError if there is none."""
     if not isinstance(client.backend, HttpBackend):
         raise CommandError(NOT_ROTA)
     return client.backend
@@ -26,7 +26,7 @@ def backend_of(client: Client) -> HttpBackend:
 
 @contextmanager
 def of_rota_only() -> Iterator[None]:
-    """A request that only Rota's own server knows."""
+    """Turn a 404 into an error that says that the server is not Rota's."""
     try:
         yield
     except ApiError as error:
@@ -36,7 +36,7 @@ def of_rota_only() -> Iterator[None]:
 
 
 async def call(client: Client, method: str, path: str, body: Any = None) -> Any:
-    """One request to Rota's gateway, and its JSON answer."""
+    """Send one request to the gateway. Returns its JSON answer."""
     import msgspec
 
     headers = {"Content-Type": "application/json"} if body is not None else None
@@ -48,7 +48,7 @@ async def call(client: Client, method: str, path: str, body: Any = None) -> Any:
 
 
 async def in_good_order(act: Callable[[], Awaitable[int]]) -> int:
-    """Do something with the gateway; an exit code. A signal that ends it is part of that, as shells have it."""
+    """Run a command on the gateway. Returns its exit code; ended by a signal, the code that a shell would give."""
     with terminal.ends_in_good_order() as came:
         try:
             return await act()

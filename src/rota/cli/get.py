@@ -9,12 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from rota.cli.command import command, complain
-from rota.cli.existing import explain_missing, tell_nothing_found
 from rota.cli.following import everything, follow
 from rota.cli.formats import (
     FORMATS,
     Format,
-    Group,
+    KindGroup,
     TableOf,
     format_named,
     listed,
@@ -22,11 +21,12 @@ from rota.cli.formats import (
     write_document,
     write_names,
 )
+from rota.cli.missing_names import explain_missing, note_nothing_found
 from rota.cli.naming import Target, targets
 from rota.cli.options import AllNamespaces, FieldSelector, Selector, Targets, Watch
-from rota.cli.output import line
+from rota.cli.output import print_line
+from rota.cli.patience import AWAY_SECONDS_MAX, Patience
 from rota.cli.session import FAILED, Session, bad_usage
-from rota.cli.wait_out import AWAY_SECONDS_MAX, Patience
 from rota.client import ALL_NAMESPACES, Client
 from rota.registry import ApiError
 
@@ -37,13 +37,15 @@ Object = dict[str, Any]
 async def get(
     session: Session,
     which: Targets = None,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help=f"The form: {FORMATS}.")] = "",
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FORMAT", help=f"Choose the format: {FORMATS}.")
+    ] = "",
     watch: Watch = False,
     all_namespaces: AllNamespaces = False,
     selector: Selector = "",
     field_selector: FieldSelector = "",
     show_managed_fields: Annotated[
-        bool, typer.Option("--show-managed-fields", help="In json and yaml, keep the record of who owns which field.")
+        bool, typer.Option("--show-managed-fields", help="Keep the managed fields in json and yaml.")
     ] = False,
 ) -> int:
     """Show objects, as a table or in full."""
@@ -58,15 +60,15 @@ async def get(
             return 0
         groups, failed = await (_by_name(client, wanted) if named else _by_kind(client, wanted, query))
         if not show_managed_fields:
-            groups = [Group(kind, [without_managed_fields(obj) for obj in objects]) for kind, objects in groups]
+            groups = [KindGroup(kind, [without_managed_fields(obj) for obj in objects]) for kind, objects in groups]
         _write(groups, form, named=named, with_namespace=all_namespaces)
         if not named and not any(group.objects for group in groups):
-            await tell_nothing_found(client, everywhere=all_namespaces)
+            await note_nothing_found(client, everywhere=all_namespaces)
     return failed
 
 
 class Query:
-    """What is asked of each kind."""
+    """The selection of objects that holds for each kind."""
 
     def __init__(self, namespace: str | None, labels: str, fields: str) -> None:
         self.namespace = namespace
@@ -78,9 +80,9 @@ class Query:
         return {"namespace": self.namespace, "labels": self.labels, "fields": fields}
 
 
-async def _by_name(client: Client, wanted: list[Target]) -> tuple[list[Group], int]:
-    """What is there of these objects; what is not is told."""
-    groups: dict[str, Group] = {}
+async def _by_name(client: Client, wanted: list[Target]) -> tuple[list[KindGroup], int]:
+    """Return the named objects and the exit code. Prints an error for each that does not exist."""
+    groups: dict[str, KindGroup] = {}
     failed = 0
     for kind, name in wanted:
         try:
@@ -92,15 +94,17 @@ async def _by_name(client: Client, wanted: list[Target]) -> tuple[list[Group], i
             complain(error.message)
             failed = FAILED
         else:
-            groups.setdefault(kind.name, Group(kind, [])).objects.append(obj)
+            groups.setdefault(kind.name, KindGroup(kind, [])).objects.append(obj)
     return [*groups.values()], failed
 
 
-async def _by_kind(client: Client, wanted: list[Target], query: Query) -> tuple[list[Group], int]:
-    return [Group(target.kind, (await everything(client, target.kind, **query.of(target)))[0]) for target in wanted], 0
+async def _by_kind(client: Client, wanted: list[Target], query: Query) -> tuple[list[KindGroup], int]:
+    return [
+        KindGroup(target.kind, (await everything(client, target.kind, **query.of(target)))[0]) for target in wanted
+    ], 0
 
 
-def _write(groups: list[Group], form: Format, *, named: bool, with_namespace: bool) -> None:
+def _write(groups: list[KindGroup], form: Format, *, named: bool, with_namespace: bool) -> None:
     objects = [obj for group in groups for obj in group.objects]
     if form.name == "name":
         write_names(groups)
@@ -111,12 +115,12 @@ def _write(groups: list[Group], form: Format, *, named: bool, with_namespace: bo
         filled = [group for group in groups if group.objects]
         for i, (kind, members) in enumerate(filled):
             if i:
-                line("")
+                print_line("")
             TableOf(kind, form, with_namespace=with_namespace, with_kind=len(groups) > 1).write(members)
 
 
 async def _watch(client: Client, wanted: list[Target], query: Query, form: Format) -> None:
-    """Every kind, or named object, is followed on its own; lines come as the changes do."""
+    """Follow every kind, or named object, and print changes as they come."""
     tables = {
         target.kind.name: TableOf(
             target.kind,
@@ -126,7 +130,7 @@ async def _watch(client: Client, wanted: list[Target], query: Query, form: Forma
         )
         for target in wanted
     }
-    # One for all: that the server is away is told once.
+    # Shared, so that one message says that the server is away.
     away = Patience(seconds_max=AWAY_SECONDS_MAX)
     async with asyncio.TaskGroup() as following:
         for target in wanted:
@@ -141,9 +145,9 @@ async def _follow(client: Client, target: Target, query: Query, form: Format, ta
                 if objects:
                     table.write(objects)
             elif form.name == "name":
-                write_names([Group(target.kind, objects)])
+                write_names([KindGroup(target.kind, objects)])
             else:
                 for obj in objects:
                     if form.name == "yaml":
-                        line("---")
+                        print_line("---")
                     write_document(without_managed_fields(obj), form)

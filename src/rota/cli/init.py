@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from rota.cli.command import command
-from rota.cli.output import line, note
+from rota.cli.output import note, print_line
 from rota.cli.session import CommandError, Session
 
 TEMPLATES = "templates"
@@ -22,7 +22,9 @@ NAME_LENGTH_MAX = 63
 @command
 def init(
     _: Session,
-    folder: Annotated[str, typer.Argument(metavar="[FOLDER]", help="Where; it is made if it is not there.")] = ".",
+    folder: Annotated[
+        str, typer.Argument(metavar="[FOLDER]", help="The folder, which is created if it does not exist.")
+    ] = ".",
 ) -> None:
     """Write a small project that runs, with comments to go on from. Files that are there are never replaced."""
     top = Path(folder)
@@ -34,19 +36,19 @@ def init(
         path = top / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        line(f"wrote {path}")
+        print_line(f"wrote {path}")
     where = "" if folder == "." else f" -f {shlex.quote(folder)}"
     note(f"next: `rota start`, then `rota deploy{where}`; `rota dev{where}` does both, and again whenever you save")
 
 
 def project_name(folder: Path) -> str:
-    """A name for the project, from that of its folder."""
+    """Return a project name made from the folder's name."""
     plain = re.sub("[^a-z0-9]+", "-", folder.resolve().name.lower())
     return plain[:NAME_LENGTH_MAX].strip("-") or "project"
 
 
 def contents(name: str) -> dict[str, str]:
-    """The files of a starter project, by their path."""
+    """Return the files of a starter project, by path."""
     from rota.manifest.project_schema import project_schema
 
     return {

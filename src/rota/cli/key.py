@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from rota.cli.command import command
-from rota.cli.output import line, note
-from rota.cli.printed import as_typed
-from rota.cli.serving_options import check_local
+from rota.cli.output import note, print_line
+from rota.cli.server_options import check_local
 from rota.cli.session import CommandError, Session
+from rota.cli.typed_commands import as_typed
 from rota.cli.usage import Group
 
 app = typer.Typer(cls=Group, help="Make and change the key that Secrets are encrypted with.", rich_markup_mode=None)
@@ -26,7 +26,7 @@ def _group() -> None:
 @command
 def create(
     session: Session,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it. It must not be there yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write. It must not exist.")],
 ) -> None:
     """Make a key, in a file that only its owner may read."""
     from rota.store import create_key
@@ -35,7 +35,7 @@ def create(
         create_key(file)
     except OSError as error:
         raise CommandError(f"{file}: no key is written: {(error.strerror or str(error)).lower()}") from None
-    line(as_typed(f"{file} written; `rota start --key-file FILE` encrypts Secrets with it"))
+    print_line(as_typed(f"{file} written; `rota start --key-file FILE` encrypts Secrets with it"))
     note("keep a copy of it elsewhere, and not beside backups: without it neither the database nor a backup is opened")
 
 
@@ -58,7 +58,7 @@ def rotate(
     except StoreError as error:
         raise CommandError(str(error)) from None
     record_offline(home.audit, "rotate", "key")
-    line(
+    print_line(
         as_typed(f"{count} rows encrypted anew; start the server with `rota start --key-file {shlex.quote(str(new))}`")
     )
     note("backups that were made before need the old key")

@@ -1,4 +1,4 @@
-"""What a server's logs say, to their end: a stream that is cut is taken up where it was."""
+"""Read a server's log to its end. A stream that is cut continues at its position."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from rota.cli.gateway import NOT_ROTA, backend_of
+from rota.cli.patience import AWAY_SECONDS_MAX, PASSING, Patience
 from rota.cli.session import CommandError
-from rota.cli.wait_out import AWAY_SECONDS_MAX, PASSING, Patience
 from rota.client import Client, ConnectionFailed, frames
 from rota.client.connection import header
 from rota.client.failures import BadAnswer
@@ -18,14 +18,14 @@ from rota.client.frames import Frame, Frames, Position
 from rota.registry import ApiError
 
 AGAIN_SECONDS = 0.2
-"""Before a stream is asked for again that the server has ended: it is about to stop, or hours have passed."""
+"""Pause before a stream that the server ended is requested again: the server is about to stop, or hours have passed."""
 ANOTHER_VERSION = "the server is another version of Rota, which sends logs in another form: `rota restart` restarts it"
 
 
 async def log_pieces(
     client: Client, path: str, asked: Mapping[str, Any], patience: Patience
 ) -> AsyncGenerator[bytes, None]:
-    """What a log says, in pieces, each once. `asked` are the parameters of the first request."""
+    """Yield a log in pieces, each once. `asked` are the parameters of the first request."""
     position = Position()
     cell = Patience(seconds_max=AWAY_SECONDS_MAX, who="the cell")
     while True:
@@ -50,17 +50,17 @@ async def log_pieces(
             if not patience.has_heard:
                 raise explained(error) from None
             if isinstance(error, ApiError) and error.code == 404 and position.text:
-                return  # What wrote it is gone, and the log with it.
+                return  # The task or instance was deleted, and its log with it.
             await patience.bear(error)
 
 
 def is_of_cell(error: Exception) -> bool:
-    """Report whether a server is there, and the cell that something runs in is out of its reach."""
+    """Report whether the error is about an unreachable cell, while its hub answers."""
     return isinstance(error, ApiError) and error.code in PASSING and (error.details or {}).get("kind") == "cells"
 
 
 async def _bear(cell: Patience, error: ConnectionFailed | ApiError) -> None:
-    """Wait for a cell that was there before. Raises the error if it was not, or takes too long."""
+    """Wait for a cell that answered before. Raises the error if it did not, or takes too long."""
     if not cell.has_heard:
         raise error
     try:
@@ -89,7 +89,7 @@ async def _frames(
 
 
 def explained(error: Exception) -> Exception:
-    """What is wrong with a request to the gateway."""
+    """Return the error to show for a failed request to the gateway."""
     if not isinstance(error, ApiError):
         return error
     is_unknown_path = error.code in (403, 404) and not (error.details or {}).get("name")

@@ -13,15 +13,15 @@ import typer
 
 from rota.api import Function, Instance, Task
 from rota.cli.command import command
+from rota.cli.instances import OWNERS, instances_of
 from rota.cli.log_following import is_of_cell, log_pieces
 from rota.cli.naming import Target, targets
 from rota.cli.options import Targets
-from rota.cli.output import Part, line, note
-from rota.cli.owned import OWNERS, instances_of
-from rota.cli.server_log import show_server_log
+from rota.cli.output import Part, note, print_line, printable
+from rota.cli.patience import AWAY_SECONDS_MAX, Patience
+from rota.cli.server_options import check_local
 from rota.cli.session import FAILED, CommandError, Session, bad_usage
 from rota.cli.task_output import Lines
-from rota.cli.wait_out import AWAY_SECONDS_MAX, Patience
 from rota.client import Client
 from rota.registry import ApiError
 
@@ -45,26 +45,26 @@ async def logs(
             "--tail",
             metavar="LINES",
             min=0,
-            help=f"How many of the last lines; without it, all of a task, and {TAIL_LINES} of anything else.",
+            help=f"Show this number of last lines; without it, all of a task, and {TAIL_LINES} of anything else.",
         ),
     ] = None,
     container: Annotated[
         str,
         typer.Option(
-            "--container", "-c", metavar="NAME", help="Which container of an instance; without it, the first."
+            "--container", "-c", metavar="NAME", help="Choose a container of an instance; without it, the first."
         ),
     ] = "",
     server: Annotated[
         bool, typer.Option("--server", help="Show the log of the home's own server, whether it runs or not.")
     ] = False,
 ) -> int:
-    """Show what tasks, instances and calls of functions have written: of some, of all instances of a pool or a
-    workload, or of all calls of a function.
+    """Show the output of tasks, instances and calls of functions: of some, of all instances of a pool or a workload, or
+    of all calls of a function.
 
-    What a task has written is kept as long as the task, whatever becomes of its worker. So it is with a call of a
-    function, which is a task: task/CALL is one, fn/NAME all of them in the order in which they began, each line with
-    its call and its worker. What a worker wrote while it loaded the code, and pip while it installed the packages, is
-    of no call: -.
+    The output of a task is kept as long as the task, whatever becomes of its worker. A call of a function is a task,
+    too: task/CALL is one call, fn/NAME all of them in the order in which they began, each line with its call and its
+    worker. What a worker wrote while it loaded the code, and pip while it installed the packages, belongs to no call:
+    -.
     """
     if server:
         if which or container:
@@ -87,7 +87,7 @@ async def logs(
             note("there are no instances yet")
         if len(sources) > LOGS_MAX:
             raise CommandError(f"these are {len(sources)} logs; name {LOGS_MAX} at most")
-        # One for all: that the server is away is told once.
+        # Shared, so that one message says that the server is away.
         away = Patience(seconds_max=AWAY_SECONDS_MAX)
         away_cells: set[str] = set()
         width = max((len(source.name) for source in sources), default=0)
@@ -103,7 +103,7 @@ async def logs(
                     shown = _show(pieces, None) if prefix is None else _show_one(pieces, prefix, away_cells)
                     group.create_task(shown)
         except BaseExceptionGroup as several:
-            # One is told; that of a reader who left is not to be told at all.
+            # One error is enough. That of a reader who left prints nothing.
             raise several.exceptions[0] from None
         return FAILED if away_cells else 0
 
@@ -134,13 +134,13 @@ async def _show(pieces: AsyncGenerator[bytes, None], prefix: Part | None) -> Non
     async with contextlib.aclosing(pieces):
         async for piece in pieces:
             for text in lines.split(piece):
-                line(*before, text)
+                print_line(*before, text)
     for text in lines.end():
-        line(*before, text)
+        print_line(*before, text)
 
 
 async def _show_one(pieces: AsyncGenerator[bytes, None], prefix: Part, away: set[str]) -> None:
-    """Show one log of several. Where its cell is out of reach, that is told once, and the others go on."""
+    """Show one log of several. If its cell is out of reach, one message says so, and the others go on."""
     try:
         await _show(pieces, prefix)
     except ApiError as error:
@@ -153,10 +153,38 @@ async def _show_one(pieces: AsyncGenerator[bytes, None], prefix: Part, away: set
 
 
 async def _show_calls(pieces: AsyncGenerator[bytes, None]) -> None:
-    """Each line comes with its call and its worker."""
+    """Print the calls of a function, each line with its call and its worker."""
     lines = Lines()
     async with contextlib.aclosing(pieces):
         async for piece in pieces:
             for text in lines.split(piece):
                 call, worker, said = (*text.split(" ", 2), "", "")[:3]
-                line((f"{call} {worker}  ", COLOURS[crc32(call.encode()) % len(COLOURS)]), said)
+                print_line((f"{call} {worker}  ", COLOURS[crc32(call.encode()) % len(COLOURS)]), said)
+
+
+async def show_server_log(session: Session, tail: int, *, follow: bool) -> None:
+    """Print the last lines, and with `follow` new ones."""
+    from rota.server.background_log import FOLLOW_SECONDS, aside_of, end_of, following, log_of
+
+    check_local(session)
+    log = log_of(session.settings.home_path)
+    # Begun before the end is read: what is written in between is then shown twice rather than never.
+    pieces = following(log) if follow else None
+    first = next(pieces) if pieces is not None else b""
+    last = end_of(log, tail)
+    if len(last) < tail:
+        last = [*end_of(aside_of(log), tail - len(last)), *last]
+    if not last and not log.exists():
+        note(f"there is no log in {log.parent}: `rota start` begins one")
+    for one in last:
+        print_line(printable(one.decode(errors="replace"), keep="\t"))
+    if pieces is None:
+        return
+    lines = Lines()
+    for text in lines.split(first):
+        print_line(text)
+    for piece in pieces:
+        for text in lines.split(piece):
+            print_line(text)
+        if not piece:
+            await asyncio.sleep(FOLLOW_SECONDS)

@@ -12,7 +12,7 @@ import typer
 from rota.api import Cell, Instance, Location
 from rota.cli.cell import state_of
 from rota.cli.command import command
-from rota.cli.output import Part, line
+from rota.cli.output import Part, print_line
 from rota.cli.session import Session
 from rota.client import ALL_NAMESPACES, Client
 
@@ -34,7 +34,7 @@ async def map_(
     async with session.client() as client:
         if not (watch and sys.stdout.isatty()):
             for one in await _drawn(client):
-                line(*one)
+                print_line(*one)
             return
         from rich.live import Live
         from rich.text import Text
@@ -59,7 +59,7 @@ async def _drawn(client: Client) -> list[list[Part | str]]:
 def drawn(
     locations: Mapping[str, Location], cells: Iterable[Cell], instances: Iterable[Instance]
 ) -> list[list[Part | str]]:
-    """Return the lines of a map."""
+    """Return the lines of the map."""
     by_cell: dict[str, list[Instance]] = {}
     for one in instances:
         by_cell.setdefault(one.spec.cell_name or "local", []).append(one)

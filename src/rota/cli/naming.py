@@ -1,4 +1,4 @@
-"""Kinds and objects as people name them: `wp`, `WorkerPools`, `wp,task`, `wp/agents`."""
+"""Parse the names of kinds and objects as people write them: `wp`, `WorkerPools`, `wp,task`, `wp/agents`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rota.cli.session import CommandError, bad_usage
 from rota.cli.usage import did_you_mean
 
 EVERYTHING = ("all", "rota")
-"""Rota's own kinds, all of them."""
+"""Words for all of Rota's own kinds."""
 
 
 class Target(NamedTuple):
-    """One object, or, without a name, all of a kind."""
+    """One object, or all objects of a kind if `name` is empty."""
 
     kind: Kind
     name: str = ""
@@ -31,7 +31,7 @@ def _by_name() -> dict[str, Kind]:
 
 
 def kind_named(text: str) -> Kind:
-    """The kind of this name."""
+    """Return the kind of a name. Raises CommandError."""
     kind = _by_name().get(text.lower())
     if kind is None:
         raise unknown_kind(text)
@@ -49,7 +49,7 @@ def _listed(kind: Kind) -> str:
 
 
 def targets(words: Sequence[str]) -> list[Target]:
-    """What the words of a command line mean: `KIND[,KIND…]`, `KIND NAME…`, or `KIND/NAME…`."""
+    """Return the targets of a command line: `KIND[,KIND…]`, `KIND NAME…`, or `KIND/NAME…`. Raises CommandError."""
     if not words:
         raise bad_usage(f"name a kind, such as workerpools; there are {', '.join(map(_listed, KINDS.values()))}")
     if any("/" in word for word in words):
@@ -75,7 +75,7 @@ def _one(word: str) -> Target:
 
 
 def name_in(word: str, kind: Kind) -> str:
-    """The name that is meant where only one kind can be: alone, or with the kind, as commands print it."""
+    """Return the name of an object of one kind, written alone or as KIND/NAME. Raises CommandError."""
     if "/" not in word:
         return word
     target = _one(word)
@@ -85,21 +85,21 @@ def name_in(word: str, kind: Kind) -> str:
 
 
 def qualified(kind: Kind) -> str:
-    """A kind's name with its group: `workerpool.rota.dev`."""
+    """Return a kind's name with its group: `workerpool.rota.dev`."""
     return f"{kind.singular}.{kind.group}" if kind.group else kind.singular
 
 
 def reference(kind: Kind, name: str) -> str:
-    """An object's name for people and programs: `workerpool.rota.dev/agents`."""
+    """Return an object's name for people and programs: `workerpool.rota.dev/agents`."""
     return f"{qualified(kind)}/{name}"
 
 
 def complete(incomplete: str) -> list[str]:
-    """Names of kinds, for the shell."""
+    """Return the kinds that begin with a text, for the shell."""
     return sorted(name for name in (kind.plural for kind in KINDS.values()) if name.startswith(incomplete.lower()))
 
 
 def key(obj: dict[str, Any]) -> tuple[str, str]:
-    """An object's namespace and name."""
+    """Return an object's namespace and name."""
     meta = obj["metadata"]
     return meta.get("namespace", ""), meta["name"]

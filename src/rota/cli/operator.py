@@ -10,19 +10,19 @@ import typer
 from typer.core import TyperCommand
 
 from rota.cli.command import command
-from rota.cli.output import line
-from rota.cli.serving_options import City, HubAuthority, HubToken, HubUrl, read_token
+from rota.cli.output import print_line
+from rota.cli.server_options import City, HubAuthority, HubToken, HubUrl, read_token
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.client import Client
 
 if TYPE_CHECKING:
-    from rota.server.operator import Endpoint, Part
+    from rota.server.operator import HubAddress, OperatorRole
 
 PORT_MAX = 65535
 
 
 class OperatorCommand(TyperCommand):
-    """Takes `--hub` without a URL as well: then this operator is the hub."""
+    """Accepts `--hub` without a URL as `--as-hub`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for at, word in enumerate(args):
@@ -53,7 +53,7 @@ async def operator(
         typer.Option(
             "--lease-namespace",
             metavar="NAME",
-            help="Where the lease is by which operators take turns. Without it, rota-system on a Rota, and default on "
+            help="Put the lease of the leading operator here. Without it, rota-system on a Rota, and default on "
             "a cluster.",
         ),
     ] = None,
@@ -62,7 +62,7 @@ async def operator(
         typer.Option(
             "--gateway",
             metavar="FOLDER",
-            help="A folder for its socket: `rota why --home FOLDER` then asks it. Its audit trail is there, and the "
+            help="Serve on a socket in this folder, for `rota why --home FOLDER`. Its audit trail is there, and the "
             "certificates of a hub.",
         ),
     ] = None,
@@ -77,7 +77,7 @@ async def operator(
     listen: Annotated[
         str,
         typer.Option(
-            "--listen", metavar="HOST:PORT", help="With --as-hub: where cells reach it. Without it, 127.0.0.1:7443."
+            "--listen", metavar="HOST:PORT", help="Listen here for cells, with --as-hub. Without it, on 127.0.0.1:7443."
         ),
     ] = "",
     url: Annotated[
@@ -85,7 +85,8 @@ async def operator(
         typer.Option(
             "--url",
             metavar="URL",
-            help="With --as-hub: how cells elsewhere reach --listen, as by a load balancer. Without it, as it listens.",
+            help="Give the URL by which cells reach --listen, for example that of a load balancer. Without it, "
+            "the address of --listen.",
         ),
     ] = "",
     cell: OperatedCell = "",
@@ -96,7 +97,7 @@ async def operator(
 ) -> None:
     """Run the controllers here, for a server elsewhere: a Rota, or a cluster that has Rota's kinds.
 
-    Several may run: one leads, and when it goes another takes over within seconds. With --as-hub it is a hub for cells
+    Several may run: one leads, and when it ends another takes over within seconds. With --as-hub it is a hub for cells
     elsewhere; with --cell, the cluster is a cell of a hub, and stays it.
     """
     from rota.server.operator import operate
@@ -108,13 +109,13 @@ async def operator(
     if as_hub and gateway is None:
         raise bad_usage("--as-hub: say --gateway FOLDER, too: the hub keeps its certificates there")
     async with session.client() as client:
-        part = await _part(client, _endpoint(listen, url) if as_hub else None, cell, city, hub, hub_ca, token_file)
-        await operate(client, lease_namespace=lease_namespace, gateway=gateway, say=line, part=part)
+        role = await _role(client, _endpoint(listen, url) if as_hub else None, cell, city, hub, hub_ca, token_file)
+        await operate(client, lease_namespace=lease_namespace, gateway=gateway, say=print_line, role=role)
 
 
-def _endpoint(listen: str, url: str) -> Endpoint:
+def _endpoint(listen: str, url: str) -> HubAddress:
     from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT
-    from rota.server.operator import Endpoint
+    from rota.server.operator import HubAddress
 
     found = re.fullmatch(r"(?:\[([^][]+)\]|([^][:]+)):([0-9]{1,5})", listen or f"{DEFAULT_HOST}:{DEFAULT_PORT}")
     if found is None or int(found[3]) > PORT_MAX:
@@ -122,19 +123,19 @@ def _endpoint(listen: str, url: str) -> Endpoint:
         raise bad_usage(f"--listen {listen}: it takes {takes}")
     if url and not re.fullmatch(r"https://[^/@?#\s]+", url):
         raise bad_usage(f"--url {url}: it takes the form https://HOST:PORT")
-    return Endpoint(found[1] or found[2], int(found[3]), url)
+    return HubAddress(found[1] or found[2], int(found[3]), url)
 
 
-async def _part(
+async def _role(
     client: Client,
-    endpoint: Endpoint | None,
+    endpoint: HubAddress | None,
     cell: str,
     city: str,
     hub: str,
     authority: str,
     token_file: Path | None,
-) -> Part:
-    """Return the part of Rota that the operator is. A cell that has not joined yet joins."""
+) -> OperatorRole:
+    """Return the role of the operator. A cell that has not joined yet joins."""
     from rota.server import operator as parts
     from rota.server.cluster_membership import ClusterMember
     from rota.server.membership import NotJoined
@@ -162,7 +163,7 @@ async def _part(
                 )
             token = read_token(token_file)
             membership = await member.join(cell=cell, city=city.lower(), hub=hub, authority=authority, token=token)
-            line(f'this cluster is cell "{cell}" in {membership.city}, of the hub at {hub}')
+            print_line(f'this cluster is cell "{cell}" in {membership.city}, of the hub at {hub}')
     except NotJoined as error:
         raise CommandError(str(error)) from None
     return parts.cell(membership, member)

@@ -1,4 +1,4 @@
-"""Text on the screen: aligned tables, colour where there is a terminal, nothing that a terminal would obey."""
+"""Print text: aligned tables, colour on terminals, and no control characters."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, TextIO
 
-from rota.cli.printed import as_typed
+from rota.cli.typed_commands import as_typed
 
 Part = tuple[str, str]
-"""Some text, and its style."""
+"""A text and its style."""
 
 GAP = "   "
 NOTHING = "-"
@@ -21,13 +21,13 @@ UNDECIDED = frozenset(("Pending", "Unknown", "Waiting", "Queued", "Starting", "S
 
 
 def style_of(word: str) -> str:
-    """The colour of a word that tells a state."""
+    """Return the colour of a word for a state."""
     return "green" if word in GOOD else "red" if word in BAD else "yellow" if word in UNDECIDED else ""
 
 
 @cache
 def _console(stream: TextIO) -> Any:
-    """What writes in colour, where that is wanted."""
+    """Return the console that writes colours to a stream, or None if it gets none."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
         return None
     from rich.console import Console
@@ -35,12 +35,12 @@ def _console(stream: TextIO) -> Any:
     return Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
-def line(*parts: Part | str, stream: TextIO | None = None) -> None:
-    """One line, at once."""
+def print_line(*parts: Part | str, stream: TextIO | None = None) -> None:
+    """Print one line and flush it."""
     stream = stream or sys.stdout
     styled = [part if isinstance(part, tuple) else (part, "") for part in parts]
     if stream.isatty():
-        # Programs get what there is, and terminals what they cannot obey, in whatever form it was asked for.
+        # Programs get the text as it is; a terminal would obey control characters.
         styled = [(printable(text, keep="\n\t"), style) for text, style in styled]
     console = _console(stream)
     if console is None:
@@ -52,20 +52,20 @@ def line(*parts: Part | str, stream: TextIO | None = None) -> None:
 
 
 def note(message: str) -> None:
-    """Something that is said beside the result."""
-    line(printable(as_typed(message)), stream=sys.stderr)
+    """Print a message beside the result, on standard error."""
+    print_line(printable(as_typed(message)), stream=sys.stderr)
 
 
 def error_line(message: str) -> None:
-    """An error, what to do about it on the lines below."""
+    """Print an error on standard error, with what to do about it on the lines below."""
     first, *rest = printable(as_typed(message), keep="\n").split("\n")
-    line(("error: ", "bold red"), first, stream=sys.stderr)
+    print_line(("error: ", "bold red"), first, stream=sys.stderr)
     for more in rest:
-        line(f"  {more}", stream=sys.stderr)
+        print_line(f"  {more}", stream=sys.stderr)
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Text without what would move the cursor or change the terminal: that may have been written by anyone."""
+    """Return a text with control characters escaped: anyone may have written it, and a terminal would obey them."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else _escaped(char) for char in text)
@@ -76,7 +76,7 @@ def _escaped(char: str) -> str:
 
 
 class Columns:
-    """Rows under a heading. Columns keep their width from one batch of rows to the next, and only grow."""
+    """Prints rows under a heading. Columns keep their width from one batch of rows to the next, and only grow."""
 
     def __init__(self, heading: Sequence[str]) -> None:
         self._heading = list(heading)
@@ -84,7 +84,7 @@ class Columns:
         self._headed = False
 
     def fit(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Be wide enough for rows that come later."""
+        """Widen the columns for rows that are written later."""
         for row in rows:
             self._widths = [max(width, len(_cell(cell))) for width, cell in zip(self._widths, row, strict=True)]
 
@@ -93,9 +93,9 @@ class Columns:
         texts = [[_cell(cell) for cell in row] for row in rows]
         if not self._headed:
             self._headed = True
-            line(indent, *self._padded(self._heading, lambda _: "bold"))
+            print_line(indent, *self._padded(self._heading, lambda _: "bold"))
         for row in texts:
-            line(indent, *self._padded(row, style_of))
+            print_line(indent, *self._padded(row, style_of))
 
     def _padded(self, cells: list[str], style: Any) -> list[Part]:
         parts: list[Part] = []

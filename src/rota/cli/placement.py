@@ -10,7 +10,7 @@ import typer
 from rota.api import Instance, Workload
 from rota.api.workload import PlacedInCity, PlacementStatus
 from rota.cli.command import command
-from rota.cli.output import Columns, line
+from rota.cli.output import Columns, print_line
 from rota.cli.session import Session
 from rota.control.instances.names import PLACEMENT_LABEL, WORKLOAD_LABEL, derived
 from rota.engine.advice import Finding, advice
@@ -35,15 +35,15 @@ async def placement(
             table.write(_rows(status, cities.get(code) or PlacedInCity(city_code=code), there))
     for status in placements.values():
         if status.available == "False":
-            line("")
-            line(f"{status.name}: {status.message or status.reason}")
+            print_line("")
+            print_line(f"{status.name}: {status.message or status.reason}")
             matter = Finding(
                 id=Workload.api.key(found.metadata.namespace, found.metadata.name),
                 verdict="Settled",
                 reason=status.reason or "",
                 why=status.message or "",
             )
-            line(f"→ {advice(matter)}")
+            print_line(f"→ {advice(matter)}")
 
 
 def _rows(

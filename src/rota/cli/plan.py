@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rota.cli import printed
-from rota.cli.applying import manifests
+from rota.cli import typed_commands
 from rota.cli.command import command, complain, explained
 from rota.cli.options import Files, Force
-from rota.cli.output import line
+from rota.cli.output import print_line
+from rota.cli.previews import manifests
 from rota.cli.session import BAD_USAGE, Session, bad_usage
 
 if TYPE_CHECKING:
-    from rota.cli.against import Difference
+    from rota.cli.comparison import Difference
     from rota.manifest.plan_types import Plan
     from rota.manifest.rehearsal import Rehearsal
 
@@ -28,11 +28,11 @@ FORMS = ("", "json")
 async def plan(
     session: Session,
     filename: Files = None,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="The form: json.")] = "",
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="Choose the format: json.")] = "",
     explain: Annotated[
         str,
         typer.Option(
-            "--explain", metavar="KIND/NAME", help="Only this object: what it needs, or why it is never ready."
+            "--explain", metavar="KIND/NAME", help="Explain only this object: what it needs, or why it is never ready."
         ),
     ] = "",
     against: Annotated[
@@ -47,8 +47,8 @@ async def plan(
 ) -> int:
     """Show what manifests would come to, without a server. Exit code: 0 all is ready, 1 something never is, 2 invalid.
 
-    The controllers are run in memory, to the end: what becomes ready, in which order; what never does, and the cause;
-    what had to be assumed.
+    The controllers run in memory to the end: the plan shows what becomes ready, in which order; what never does, and
+    the cause; and what had to be assumed.
     """
     try:
         return await _plan(session, filename, output, explain, against, force)
@@ -68,7 +68,7 @@ async def _plan(
     if force and not against:
         raise bad_usage("--force goes with --against")
     found = manifests(filename, session.settings.namespace, "default")
-    from rota.cli.against import compare
+    from rota.cli.comparison import compare
     from rota.manifest.plan import make_plan
     from rota.manifest.rehearsal import DEFAULT_NAMESPACE, rehearse
 
@@ -87,17 +87,17 @@ async def _plan(
         rehearsal = await rehearse(found, namespace=namespace)
     result = make_plan(rehearsal)
     # Advice is about the server that the plan goes on from.
-    with printed.given(settings):
+    with typed_commands.given(settings):
         return _write(rehearsal, result, difference, namespace, output, explain)
 
 
 def _write(
     rehearsal: Rehearsal, result: Plan, difference: Difference | None, namespace: str, output: str, explain: str
 ) -> int:
-    from rota.cli.planned import write_plan, write_summary
+    from rota.cli.plan_text import write_plan, write_summary
 
     if explain:
-        from rota.cli.explaining import write_explanation
+        from rota.cli.plan_explanation import write_explanation
 
         return write_explanation(rehearsal, result, explain, namespace, as_json=output == "json")
     if output == "json":
@@ -106,13 +106,13 @@ def _write(
         document: dict[str, Any] = msgspec.to_builtins(result)
         if difference is not None:
             document["against"] = msgspec.to_builtins(difference)
-        line(json.dumps(document, indent=2, ensure_ascii=False))
+        print_line(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         write_plan(result)
         if difference is not None:
-            from rota.cli.against import write_difference
+            from rota.cli.comparison import write_difference
 
             write_difference(difference)
-        line("")
+        print_line("")
         write_summary(result)
     return 0 if result.converges else WILL_NOT_CONVERGE

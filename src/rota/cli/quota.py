@@ -5,7 +5,7 @@ from __future__ import annotations
 from rota.api import Quota
 from rota.api.cell import QuotaStatus, Used
 from rota.cli.command import command
-from rota.cli.output import Columns, line
+from rota.cli.output import Columns, print_line
 from rota.cli.session import FAILED, Session
 from rota.client import Client
 from rota.registry import ApiError
@@ -20,7 +20,7 @@ async def quota(session: Session) -> int:
     async with session.client() as client:
         found = await _find(client)
         if found is None:
-            line(f"namespace {client.namespace} has no Quota named {NAME}: nothing is limited")
+            print_line(f"namespace {client.namespace} has no Quota named {NAME}: nothing is limited")
             return 0
         status = found.status or QuotaStatus()
         used = status.used or Used()
@@ -31,7 +31,7 @@ async def quota(session: Session) -> int:
         ]
         Columns(("BUDGET", "USED", "OF")).write(rows)
         if status.holders:
-            line("")
+            print_line("")
             Columns(("HELD BY", "INSTANCES", "CPU EACH", "MEMORY EACH", "STORAGE EACH")).write(
                 [
                     (f"{one.kind}/{one.name}", one.count, each.cpu, each.memory, each.storage)
@@ -40,17 +40,17 @@ async def quota(session: Session) -> int:
                 ]
             )
         if status.waiting:
-            line("")
+            print_line("")
             Columns(("WAITING", "INSTANCES", "WHY")).write(
                 [(f"{one.kind}/{one.name}", one.count, one.message) for one in status.waiting]
             )
-            told = sum(one.count for one in status.waiting)
-            if status.waiting_instances > told:
-                line(f"and {status.waiting_instances - told} instances of others")
+            listed = sum(one.count for one in status.waiting)
+            if status.waiting_instances > listed:
+                print_line(f"and {status.waiting_instances - listed} instances of others")
         enforced = status.condition("Enforced")
         if enforced is None or enforced.status != "True":
-            line("")
-            line("no server enforces it yet" if enforced is None else enforced.message)
+            print_line("")
+            print_line("no server enforces it yet" if enforced is None else enforced.message)
             return FAILED
     return 0
 

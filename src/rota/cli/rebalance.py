@@ -10,7 +10,7 @@ import typer
 from rota.api import Workload
 from rota.api.workload import REBALANCE
 from rota.cli.command import command
-from rota.cli.output import line
+from rota.cli.output import print_line
 from rota.cli.session import CommandError, Session
 
 
@@ -22,9 +22,9 @@ async def rebalance(
 ) -> None:
     """Divide the instances of a workload evenly among the cells of each city, one at a time.
 
-    Nothing else moves what is placed: neither a new cell nor another weight. One is started where it goes before one
-    ends where it was, so a quota needs room for one more. What is in cells that are out of reach, cordoned or drained
-    stays there.
+    Nothing else moves what is placed: neither a new cell nor another weight. Each instance is started in its new cell
+    before it ends in the old one, so a quota needs room for one more. Instances in cells that are out of reach,
+    cordoned or drained stay there.
     """
     name = name.rpartition("/")[2]
     async with session.client() as client:
@@ -34,6 +34,6 @@ async def rebalance(
         asked = None if stop else datetime.now(UTC).isoformat(timespec="seconds")
         await client.patch(Workload, name, {"metadata": {"annotations": {REBALANCE: asked}}})
     if stop:
-        line(f"workload.rota.dev/{name} stays as it is")
+        print_line(f"workload.rota.dev/{name} stays as it is")
     else:
-        line(f"workload.rota.dev/{name} is being rebalanced: `rota placement {name}` shows where it is")
+        print_line(f"workload.rota.dev/{name} is being rebalanced: `rota placement {name}` shows where it is")

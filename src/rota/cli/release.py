@@ -8,7 +8,7 @@ import typer
 
 from rota.cli.command import command
 from rota.cli.gateway import NOT_ROTA, backend_of
-from rota.cli.output import line
+from rota.cli.output import print_line
 from rota.cli.session import CommandError, Session
 from rota.client.claims.gateway import Gateway
 from rota.registry import ApiError
@@ -18,10 +18,10 @@ from rota.registry import ApiError
 async def release(
     session: Session,
     names: Annotated[
-        list[str], typer.Argument(metavar="CLAIM…", help="Which claims, by their names.", show_default=False)
+        list[str], typer.Argument(metavar="CLAIM…", help="The claims, by their names.", show_default=False)
     ],
 ) -> None:
-    """Give claimed instances back. One that was given back already is as it was."""
+    """Give claimed instances back. A claim that was given back already stays as it is."""
     async with session.client() as client:
         gateway = Gateway(backend_of(client), client.namespace)
         for name in names:
@@ -35,4 +35,4 @@ async def release(
                     raise CommandError(NOT_ROTA) from None
                 raise
             phase = released.status.phase if released.status is not None else None
-            line(f"claim/{own} {(phase or 'Released').lower()}")
+            print_line(f"claim/{own} {(phase or 'Released').lower()}")

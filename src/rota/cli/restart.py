@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rota.cli.command import command
-from rota.cli.output import line
-from rota.cli.serving_options import (
+from rota.cli.output import print_line
+from rota.cli.server_options import (
     AllowApi,
     AuditRequired,
     EdgeHost,
@@ -22,7 +22,7 @@ from rota.cli.serving_options import (
     container_of,
     failure,
     options_from,
-    tell_where,
+    print_where,
     way_of,
 )
 from rota.cli.session import Session
@@ -46,10 +46,10 @@ async def restart(
     no_cell: NoCell = None,
     image: Image = None,
 ) -> None:
-    """Put a new server in the place of the one that runs, with the same options unless others are given.
+    """Replace the running server by a new one, with the same options unless others are given.
 
-    What it runs goes on meanwhile, and the new server takes it up. Into a container, out of one, or from one to
-    another nothing can be taken along: what runs is ended in good order, and begun anew by the new server.
+    Instances go on meanwhile, and the new server adopts them. Into a container, out of one, or from one to another
+    nothing can be adopted: instances are ended in good order, and started again by the new server.
     """
     check_local(session)
     from rota.server.background import NotReady
@@ -79,15 +79,15 @@ async def restart(
         done = await restart_server(Home(home), options, container)
     except NotReady as error:
         raise failure(error, home) from None
-    _tell_before(done)
-    tell_where(done.started, home, last)
+    _print_before(done)
+    print_where(done.started, home, last)
 
 
-def _tell_before(done: Restarted) -> None:
+def _print_before(done: Restarted) -> None:
     before = done.before
     if before is None:
-        line("there was no server to replace")
+        print_line("there was no server to replace")
     elif before.image != done.started.state.image:
-        line(f"the server before ran {way_of(before)}")
+        print_line(f"the server before ran {way_of(before)}")
     if done.killed:
-        line("the server before did not end by itself and was killed")
+        print_line("the server before did not end by itself and was killed")

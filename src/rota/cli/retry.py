@@ -13,7 +13,7 @@ from rota.cli.command import command
 from rota.cli.following import everything
 from rota.cli.naming import reference
 from rota.cli.options import Targets
-from rota.cli.output import line
+from rota.cli.output import print_line
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.cli.tasks import is_over, named_tasks, status_of
 from rota.client import Client, Operation
@@ -22,7 +22,7 @@ from rota.registry import ApiError
 Object = dict[str, Any]
 
 TAKEN_MAX = 10
-"""Times that a name is chosen anew because another task has got it meanwhile."""
+"""Attempts to choose a name that another task takes meanwhile."""
 TOGETHER_MAX = 100
 """Tasks that are created in one commit."""
 CONFLICT = 409
@@ -39,7 +39,7 @@ async def retry(
         ),
     ] = False,
 ) -> None:
-    """Run tasks that are over once more, each as a new task: NAME-retry-1, NAME-retry-2 and so on.
+    """Run finished tasks once more, each as a new task: NAME-retry-1, NAME-retry-2 and so on.
 
     Prints the name of each. A graph of tasks that has failed is run again from where it failed with --failed.
     """
@@ -52,10 +52,10 @@ async def retry(
             _check(task, failed=failed)
         if failed:
             for name in await _graph_again(client, names):
-                line(reference(Task.api, name))
+                print_line(reference(Task.api, name))
             return
         for task in tasks:
-            line(reference(Task.api, await _again(client, task)))
+            print_line(reference(Task.api, await _again(client, task)))
 
 
 def _check(task: Object, *, failed: bool) -> None:
@@ -100,7 +100,7 @@ async def _graph_again(client: Client, names: Sequence[str]) -> list[str]:
 
 
 async def _created(client: Client, tasks: Sequence[Object]) -> bool:
-    """Create tasks, all or none where the server can. Returns False if a name is taken, and nothing was created."""
+    """Create tasks, all or none where the server can. Returns False if a name is taken and nothing was created."""
     if client.atomic and len(tasks) <= TOGETHER_MAX:
         try:
             await client.batch([Operation("create", Task.api, client.namespace, body=task) for task in tasks])

@@ -12,35 +12,36 @@ import typer
 
 from rota.api import Kind, Revision, WorkerPool, Workload
 from rota.cli.command import command, complain
-from rota.cli.durations import seconds
-from rota.cli.existing import complain_missing
 from rota.cli.following import follow_named, key_in
+from rota.cli.missing_names import complain_missing
 from rota.cli.naming import Target, reference, targets
-from rota.cli.options import Targets
-from rota.cli.output import NOTHING, Columns, line
+from rota.cli.options import Targets, seconds
+from rota.cli.output import NOTHING, Columns, print_line
 from rota.cli.session import FAILED, Session, bad_usage
 from rota.cli.usage import Group
 from rota.client import Client
 
 app = typer.Typer(
     cls=Group,
-    help="See how far a change of template is, go back to an earlier one, or start instances anew.",
+    help="Follow a change of template, go back to an earlier one, or restart instances.",
     rich_markup_mode=None,
 )
 
 
 @app.callback(no_args_is_help=True)
 def _group() -> None:
-    """See how far a change of template is, go back to an earlier one, or start instances anew."""
+    """Follow a change of template, go back to an earlier one, or restart instances."""
 
 
 @command
 async def status(
     session: Session,
     which: Targets = None,
-    within: Annotated[str, typer.Option("--timeout", metavar="SPAN", help="How long at most: 30s, 5m, 1h.")] = "10m",
+    within: Annotated[
+        str, typer.Option("--timeout", metavar="SPAN", help="Wait at most this long: 30s, 5m, 1h.")
+    ] = "10m",
 ) -> int:
-    """Tell how far a pool or a workload is on its way to its newest template, until it is there."""
+    """Show how far a pool or a workload is on its way to its newest template, until it is there."""
     target = _one(which, (WorkerPool.api, Workload.api), "a pool or a workload, such as wp/boxes or wl/web")
     limit_seconds = seconds(within)
     said = ""
@@ -60,7 +61,7 @@ async def status(
                         return FAILED
                     done, now = progress(obj)
                     if now != said:
-                        line(f"{name}: {now}")
+                        print_line(f"{name}: {now}")
                         said = now
                     if done:
                         return 0
@@ -70,29 +71,30 @@ async def status(
 
 
 def progress(obj: dict[str, Any]) -> tuple[bool, str]:
-    """Return whether a pool or a workload has come to what it asks for, and how far it is."""
-    seen: dict[str, Any] = obj.get("status") or {}
-    if seen.get("observedGeneration", 0) < obj["metadata"].get("generation", 0):
+    """Return whether a rollout is done, and its progress in words."""
+    current: dict[str, Any] = obj.get("status") or {}
+    if current.get("observedGeneration", 0) < obj["metadata"].get("generation", 0):
         return False, "its newest form is not observed yet"
-    updated, ready, there = (seen.get(name, 0) for name in ("updatedReplicas", "readyReplicas", "replicas"))
+    updated, ready, there = (current.get(name, 0) for name in ("updatedReplicas", "readyReplicas", "replicas"))
     is_pool = "placements" not in obj["spec"]
-    wanted = _wanted(obj["spec"], there) if is_pool else seen.get("desiredReplicas", 0)
+    wanted = _wanted(obj["spec"], there) if is_pool else current.get("desiredReplicas", 0)
     far = f"{updated} of {wanted} are of the newest template, {ready} ready"
     if there > wanted:
         far += f", {there - wanted} to go"
-    conditions = {one["type"]: one for one in seen.get("conditions", [])}
+    conditions = {one["type"]: one for one in current.get("conditions", [])}
     said = conditions.get("Ready" if is_pool else "Available", {})
-    is_well = seen.get("phase") == "Ready" if is_pool else said.get("status") == "True"
+    is_well = current.get("phase") == "Ready" if is_pool else said.get("status") == "True"
     if is_well and (updated, ready, there) == (wanted, wanted, wanted):
         return True, f"{far}: done"
-    is_blocked = seen.get("phase") == "Degraded" if is_pool else not is_well
+    is_blocked = current.get("phase") == "Degraded" if is_pool else not is_well
     if is_blocked and said.get("message"):
         far += f"; {said.get('reason')}: {said['message']}"
     return False, far
 
 
 def _wanted(spec: dict[str, Any], there: int) -> int:
-    """How many there shall be. A pool that scales has as many as it needs now, within its bounds."""
+    """Return the number of replicas that a pool is to have. One that scales has as many as it needs now, within its
+    bounds."""
     bounds = spec.get("scale")
     if bounds is None:
         return int(spec.get("replicas", 1))
@@ -105,7 +107,8 @@ async def restart(
     session: Session,
     which: Targets = None,
     city: Annotated[
-        str | None, typer.Option("--city", metavar="CITY", help="Of a workload, only what is in this city.")
+        str | None,
+        typer.Option("--city", metavar="CITY", help="Restart only the instances of a workload in this city."),
     ] = None,
 ) -> None:
     """Start all instances of a pool or a workload anew, one after the other."""
@@ -124,7 +127,7 @@ async def restart(
                 await client.patch(kind, name, {"spec": {"template": stamp}})
             else:
                 await client.patch(kind, name, {"metadata": {"annotations": {RESTARTED: now}}})
-            line(f"{reference(kind, name)} restarts{f' in {city.lower()}' if city is not None else ''}")
+            print_line(f"{reference(kind, name)} restarts{f' in {city.lower()}' if city is not None else ''}")
 
 
 async def _restart_city(client: Client, name: str, city: str, now: str) -> None:
@@ -161,7 +164,9 @@ async def undo(
     which: Targets = None,
     to: Annotated[
         int | None,
-        typer.Option("--to-revision", metavar="NUMBER", min=1, help="Which one. Omitted: the one before the newest."),
+        typer.Option(
+            "--to-revision", metavar="NUMBER", min=1, help="Choose a revision; without it, the one before the newest."
+        ),
     ] = None,
 ) -> None:
     """Give a workload a template back that it had before."""
@@ -181,7 +186,7 @@ async def undo(
             {"op": "replace", "path": "/spec/template", "value": template},
         ]
         await client.patch(Workload, target.name, changes, type="json")
-        line(f"{reference(Workload.api, target.name)} goes back to revision {chosen.spec.number}")
+        print_line(f"{reference(Workload.api, target.name)} goes back to revision {chosen.spec.number}")
 
 
 async def _revisions(client: Client, workload: str) -> list[Revision]:

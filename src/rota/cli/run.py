@@ -12,12 +12,12 @@ import typer
 from rota.api import Task, WorkerPool
 from rota.api.model import VALUE_LENGTH_MAX
 from rota.cli.command import command
-from rota.cli.durations import seconds
-from rota.cli.existing import check_namespace
 from rota.cli.following import everything
 from rota.cli.gateway import backend_of
+from rota.cli.missing_names import check_namespace
 from rota.cli.naming import reference
-from rota.cli.output import line, note
+from rota.cli.options import seconds
+from rota.cli.output import note, print_line
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.client import Client
 
@@ -25,7 +25,7 @@ Object = dict[str, Any]
 
 STEM_LENGTH_MAX = 40
 UTF8_BYTES_MAX = 4
-"""Of a character."""
+"""Bytes of one character at most."""
 PRIORITY_MAX = 1000
 _NOT_IN_NAME = re.compile(r"[^a-z0-9]+")
 
@@ -35,16 +35,17 @@ async def run(
     session: Session,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- COMMAND…", help="What to run, after two dashes.", show_default=False),
+        typer.Argument(metavar="-- COMMAND…", help="The command to run, after two dashes.", show_default=False),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="What to tell an agent, instead of a command.")
+        str | None,
+        typer.Option("--prompt", "-p", metavar="TEXT", help="Give an agent this prompt, instead of a command."),
     ] = None,
     pool: Annotated[
-        str, typer.Option("--pool", metavar="NAME", help="The pool; without it, the only one that has workers.")
+        str, typer.Option("--pool", metavar="NAME", help="Choose a pool; without it, the only one that has workers.")
     ] = "",
     name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="The task's name; without it, one made of the command.")
+        str, typer.Option("--name", metavar="NAME", help="Name the task; without it, after the command.")
     ] = "",
     follow: Annotated[
         bool,
@@ -56,9 +57,9 @@ async def run(
             " Ctrl-C cancels it; a second one leaves it.",
         ),
     ] = False,
-    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Give it what is on standard input.")] = False,
+    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input on.")] = False,
     within: Annotated[
-        str, typer.Option("--timeout", metavar="SPAN", help="How long it may run: 30s, 5m, 1h; without it, for ever.")
+        str, typer.Option("--timeout", metavar="SPAN", help="End it after this time: 30s, 5m, 1h; without it, never.")
     ] = "",
     priority: Annotated[
         int | None,
@@ -67,16 +68,14 @@ async def run(
             metavar="NUMBER",
             min=-PRIORITY_MAX,
             max=PRIORITY_MAX,
-            help="Higher goes first; without it, 0.",
+            help="Set the priority; higher goes first. Without it, 0.",
         ),
     ] = None,
     depends_on: Annotated[
         list[str] | None,
-        typer.Option("--depends-on", metavar="TASK", help="A task that must have succeeded first; repeatable."),
+        typer.Option("--depends-on", metavar="TASK", help="Wait for the success of another task; repeatable."),
     ] = None,
-    branch: Annotated[
-        str, typer.Option("--branch", metavar="NAME", help="A branch that no other task has while this one runs.")
-    ] = "",
+    branch: Annotated[str, typer.Option("--branch", metavar="NAME", help="Lock a branch while this task runs.")] = "",
 ) -> int:
     """Run a command, or a prompt, as a task on a worker of a pool.
 
@@ -109,7 +108,7 @@ async def run(
         task = await client.create(body)
         own_name = reference(Task.api, task["metadata"]["name"])
         if not follow:
-            line(own_name)
+            print_line(own_name)
             return 0
         from rota.cli.task_following import Follower
 
@@ -118,7 +117,7 @@ async def run(
 
 
 def stem(text: str) -> str:
-    """What the name of a task begins with: the program, or the first words of a prompt."""
+    """Return the beginning of a task's name: the program, or the first words of a prompt."""
     last = text.rstrip("/").rpartition("/")[2] if " " not in text else text
     return _NOT_IN_NAME.sub("-", last.lower())[:STEM_LENGTH_MAX].strip("-") or "task"
 
@@ -131,7 +130,7 @@ def _standard_input() -> str:
         raise bad_usage("--stdin: what is on standard input is not text (UTF-8)") from None
     from rota.api.templates.expressions import literal
 
-    # What somebody pipes in is data, also where it looks like what a manifest has filled in.
+    # Piped input is data, even if it looks like an expression of a template.
     text = literal(text)
     if len(text) > VALUE_LENGTH_MAX:
         raise bad_usage(f"--stdin: a task reads {VALUE_LENGTH_MAX} characters at most; put more into a file")
@@ -147,9 +146,9 @@ def _check_text(texts: list[str]) -> None:
 
 
 async def _pool(client: Client, wanted: str) -> str:
-    """The pool that is meant."""
+    """Return the name of the pool to use. Raises CommandError if there is not exactly one."""
     if wanted:
-        # A task would wait for ever for a pool whose name is a slip of the pen.
+        # A task would wait for ever for a pool whose name is misspelt.
         await client.get(WorkerPool.api, wanted)
         return wanted
     pools, _ = await everything(client, WorkerPool.api, namespace=None)

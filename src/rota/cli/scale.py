@@ -10,7 +10,7 @@ from rota.api import Workload
 from rota.cli.command import command
 from rota.cli.naming import reference, targets
 from rota.cli.options import Targets
-from rota.cli.output import line
+from rota.cli.output import print_line
 from rota.cli.session import Session, bad_usage
 from rota.client import Client
 
@@ -20,13 +20,13 @@ async def scale(
     session: Session,
     which: Targets = None,
     replicas: Annotated[
-        int | None, typer.Option("--replicas", metavar="COUNT", min=0, help="How many there should be.")
+        int | None, typer.Option("--replicas", metavar="COUNT", min=0, help="Set the number of replicas.")
     ] = None,
     placement: Annotated[
-        str | None, typer.Option("--placement", metavar="NAME", help="Of a workload, only this placement.")
+        str | None, typer.Option("--placement", metavar="NAME", help="Change only this placement of a workload.")
     ] = None,
 ) -> None:
-    """Change how many replicas objects ask for. Of a workload, it is how many each of its cities has at least."""
+    """Change the number of replicas of objects. Of a workload, it is the least that each of its cities has."""
     wanted = targets(which or [])
     if replicas is None:
         raise bad_usage("say how many with --replicas")
@@ -39,14 +39,14 @@ async def scale(
         for kind, name in wanted:
             if kind is Workload.api:
                 scaled = await _scale_workload(client, name, replicas, placement)
-                line(f"{reference(kind, name)} scaled to {replicas} in each city of {', '.join(scaled)}")
+                print_line(f"{reference(kind, name)} scaled to {replicas} in each city of {', '.join(scaled)}")
             else:
                 await client.set_scale(kind, name, replicas)
-                line(f"{reference(kind, name)} scaled to {replicas}")
+                print_line(f"{reference(kind, name)} scaled to {replicas}")
 
 
 async def _scale_workload(client: Client, name: str, replicas: int, placement: str | None) -> list[str]:
-    """Set how many instances each city has at least, and return the placements for which that was done."""
+    """Set the least number of instances in each city. Returns the placements that were changed."""
     placements = (await client.get(Workload, name)).spec.placements
     chosen = [i for i, one in enumerate(placements) if placement is None or one.name == placement]
     if not chosen:

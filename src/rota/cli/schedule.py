@@ -16,13 +16,13 @@ from rota.cli.cron import SHOWN, parts, shown, understood, upcoming
 from rota.cli.following import everything
 from rota.cli.naming import name_in, reference
 from rota.cli.options import AllNamespaces
-from rota.cli.output import Columns, line, note
+from rota.cli.output import Columns, note, print_line
 from rota.cli.session import CommandError, Session
 from rota.cli.usage import Group
 from rota.client import ALL_NAMESPACES, Client
 
 app = typer.Typer(
-    cls=Group, help="See what ticks when, run it now, pause it, and see what came of it.", rich_markup_mode=None
+    cls=Group, help="List schedules, run them now, pause them, and show their runs.", rich_markup_mode=None
 )
 
 Object = dict[str, Any]
@@ -30,11 +30,11 @@ NONCE_BYTES = 8
 LISTED_RUNS = 5
 """Runs that a wide list shows."""
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Which schedule.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.", show_default=False)]
 
 
-class Form(StrEnum):
-    """How a list is shown."""
+class ListFormat(StrEnum):
+    """The format of a list."""
 
     table = "table"
     wide = "wide"
@@ -42,16 +42,18 @@ class Form(StrEnum):
 
 @app.callback(no_args_is_help=True)
 def _group() -> None:
-    """See what ticks when, run it now, pause it, and see what came of it."""
+    """List schedules, run them now, pause them, and show their runs."""
 
 
 @command
 async def list_(
     session: Session,
-    form: Annotated[Form, typer.Option("--output", "-o", help="wide: with the next five runs of each.")] = Form.table,
+    form: Annotated[
+        ListFormat, typer.Option("--output", "-o", help="Choose the format; wide has the next five runs of each.")
+    ] = ListFormat.table,
     all_namespaces: AllNamespaces = False,
 ) -> None:
-    """Show the schedules, when each ran and will run."""
+    """Show the schedules, with their last and next run."""
     async with session.client() as client:
         where = ALL_NAMESPACES if all_namespaces else None
         found, _ = await everything(client, Schedule.api, namespace=where)
@@ -66,14 +68,14 @@ async def list_(
     rows = [_row(one) for one in found]
     if all_namespaces:
         rows = [[one["metadata"]["namespace"], *row] for one, row in zip(found, rows, strict=True)]
-    if form is not Form.wide:
+    if form is not ListFormat.wide:
         table.write(rows)
         return
     table.fit(rows)
     for one, row in zip(found, rows, strict=True):
         table.write([row])
         for tick in _next_runs(one, LISTED_RUNS):
-            line("  ", *parts(tick, one["spec"].get("timeZone", "UTC")))
+            print_line("  ", *parts(tick, one["spec"].get("timeZone", "UTC")))
 
 
 def _row(schedule: Object) -> list[Any]:
@@ -115,7 +117,7 @@ def _ahead(text: str | None, now: float) -> str:
 
 
 def _next_runs(schedule: Object, count: int) -> list[int]:
-    """When it ticks next, as far as that can be told; none while it is paused or not understood."""
+    """Return the next ticks of a schedule; none while it is paused, or if its cron is invalid."""
     spec, status = schedule["spec"], schedule.get("status") or {}
     if not spec.get("enabled", True):
         return []
@@ -136,18 +138,18 @@ async def show(session: Session, name: Name) -> None:
     spec, status = found["spec"], found.get("status") or {}
     zone = spec.get("timeZone", "UTC")
     target = spec["target"]
-    line(reference(Schedule.api, name), f"  {_state(found)}")
-    line(f"  cron       {spec['cron']} ({zone})")
-    line(f"  target     {_target(target)}")
-    line(f"  overlap    {spec.get('overlap', 'Skip')}, catch up {spec.get('catchUp', 'Last')}")
-    line(f"  runs       {status.get('runCount', 0)}, skipped {status.get('skippedCount', 0)}")
+    print_line(reference(Schedule.api, name), f"  {_state(found)}")
+    print_line(f"  cron       {spec['cron']} ({zone})")
+    print_line(f"  target     {_target(target)}")
+    print_line(f"  overlap    {spec.get('overlap', 'Skip')}, catch up {spec.get('catchUp', 'Last')}")
+    print_line(f"  runs       {status.get('runCount', 0)}, skipped {status.get('skippedCount', 0)}")
     troubles = [one for one in status.get("conditions", []) if one["status"] == "False"]
     for trouble in dict.fromkeys(f"{one['reason']}: {one['message']}" for one in troubles):
-        line(f"  {trouble}")
+        print_line(f"  {trouble}")
     if status.get("lastError"):
-        line(f"  last error {status['lastError']}")
+        print_line(f"  last error {status['lastError']}")
     for tick in _next_runs(found, SHOWN):
-        line("  next       ", *parts(tick, zone))
+        print_line("  next       ", *parts(tick, zone))
 
 
 def _target(target: Object) -> str:
@@ -172,7 +174,7 @@ async def run(session: Session, name: Name) -> None:
             raise CommandError(f"{reference(Schedule.api, found.metadata.name)} does not run here: {ready.message}")
         own_name = manual_name(found, os.urandom(NONCE_BYTES).hex())
         await client.create(task_of(found, int(time.time()), own_name, MANUAL))
-    line(reference(Task.api, own_name))
+    print_line(reference(Task.api, own_name))
 
 
 @command
@@ -183,7 +185,7 @@ async def pause(session: Session, name: Name) -> None:
 
 @command
 async def resume(session: Session, name: Name) -> None:
-    """Let a schedule tick again. What it missed while it was paused is not made up for."""
+    """Let a schedule tick again. Ticks that it missed while it was paused are not made up for."""
     await _set_enabled(session, name, enabled=True)
 
 
@@ -193,10 +195,10 @@ async def _set_enabled(session: Session, name: str, *, enabled: bool) -> None:
         found = await client.get(Schedule.api, name)
         state = "ticks" if enabled else "is paused"
         if found["spec"].get("enabled", True) == enabled:
-            line(f"{reference(Schedule.api, name)} {state} already")
+            print_line(f"{reference(Schedule.api, name)} {state} already")
             return
         await client.patch(Schedule.api, name, {"spec": {"enabled": enabled}})
-    line(f"{reference(Schedule.api, name)} {state}")
+    print_line(f"{reference(Schedule.api, name)} {state}")
 
 
 @command

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from rota.cli.command import command
-from rota.cli.output import line
+from rota.cli.output import print_line
 from rota.cli.session import Session
 
 
@@ -14,4 +14,4 @@ def schema(_: Session) -> None:
     """Print the JSON Schema of the project file, for editors that check and complete it while it is written."""
     from rota.manifest.project_schema import project_schema
 
-    line(json.dumps(project_schema(), indent=2, ensure_ascii=False))
+    print_line(json.dumps(project_schema(), indent=2, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""What every command gets: which server and namespace are meant, and a client of it."""
+"""The session of a command: which server and namespace are meant, and a client of that server."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from rota.client import Client
 
 MANAGER = "rota"
-"""Under which name the command line owns fields."""
+"""The field manager of the command line."""
 FAILED = 1
 BAD_USAGE = 2
 
 
 class CommandError(Exception):
-    """A command cannot go on; the message says what to do."""
+    """Ends a command. The message says what to do."""
 
     def __init__(self, message: str, code: int = FAILED) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ def bad_usage(message: str) -> CommandError:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Which server and namespace are meant, as far as it was said."""
+    """The server and the namespace that a command line names. Options that are left out are None."""
 
     namespace: str | None = None
     context: str | None = None
@@ -41,7 +41,7 @@ class Settings:
     home: str | None = None
 
     def overridden(self, other: Settings) -> Settings:
-        """These settings, but for what the other ones say."""
+        """Return these settings, with those that `other` has in their place."""
         given = {name: getattr(other, name) for name in Settings.__slots__ if getattr(other, name) is not None}
         return replace(self, **given)
 
@@ -56,7 +56,7 @@ Connect = Callable[[Settings], AbstractAsyncContextManager["Client"]]
 
 @asynccontextmanager
 async def connect_to_server(settings: Settings) -> AsyncIterator[Client]:
-    """A client of the server that the settings mean."""
+    """Connect to the server that the settings name."""
     from rota.client import Client
 
     try:
@@ -82,11 +82,11 @@ class Session:
     settings: Settings = Settings()
     connect_with: Connect = connect_to_server
     has_asked: bool = False
-    """It had a client of a server that may answer anything."""
+    """True once the command had a client of another process, whose answers may have any shape."""
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
-        """A client of the server that is meant. Errors about objects that are not there then name those that are."""
+        """Connect to the server. Errors about missing objects are extended by the names that exist."""
         from rota.registry import ApiError
 
         async with self.connect_with(self.settings) as client:
@@ -94,7 +94,7 @@ class Session:
             try:
                 yield client
             except ApiError as error:
-                from rota.cli.existing import explain_missing
+                from rota.cli.missing_names import explain_missing
 
                 await explain_missing(client, error)
                 raise
@@ -102,11 +102,11 @@ class Session:
 
 NOT_UNDERSTOOD = "what the server answers is not understood: {}\nis it a Rota, and of this version?"
 _MISREAD = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, AssertionError, RecursionError)
-"""Exceptions of Python for a value that is not of the expected type, or lacks a part."""
+"""Exceptions of Python for a value of an unexpected type, or without an expected part."""
 
 
 def understood(error: Exception) -> Exception:
-    """Return an error of a command that read answers of a server: one in words where an answer had another shape."""
+    """Return the error of a command; a CommandError if Python failed on an answer of an unexpected shape."""
     cause: BaseException = error
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
@@ -116,7 +116,7 @@ def understood(error: Exception) -> Exception:
 
 
 def _where(error: BaseException) -> str:
-    """Name the kind of an error, and the last line of Rota that it went through."""
+    """Return the class of an error and the last line of Rota in its traceback."""
     name = type(error).__name__
     for frame, number in walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__", ""))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rota.cli.command import command
-from rota.cli.output import line, note
-from rota.cli.serving_options import (
+from rota.cli.output import note, print_line
+from rota.cli.server_options import (
     AllowApi,
     AuditRequired,
     CellName,
@@ -28,7 +28,7 @@ from rota.cli.serving_options import (
     failure,
     join_hub,
     options_from,
-    tell_where,
+    print_where,
     way_of,
 )
 from rota.cli.session import Session
@@ -59,7 +59,7 @@ async def start(
     token_file: HubToken = None,
     image: Image = None,
 ) -> None:
-    """Start a server in the background, one per home. It returns when the server is ready."""
+    """Start a server in the background, one per home. Returns when the server is ready."""
     check_local(session)
     from rota.server.background import NotReady
     from rota.server.background import start as start_server
@@ -88,14 +88,14 @@ async def start(
     except NotReady as error:
         raise failure(error, home) from None
     if started.is_new:
-        tell_where(started, home, last)
+        print_where(started, home, last)
     else:
-        _tell_running(started, container, options)
+        _print_running(started, container, options)
 
 
-def _tell_running(started: Started, container: Container | None, wanted: Options) -> None:
+def _print_running(started: Started, container: Container | None, wanted: Options) -> None:
     state = started.state
-    line(f"it is running already, {way_of(state)}, at ", (state.url, "bold"), f" (process {started.pid})")
+    print_line(f"it is running already, {way_of(state)}, at ", (state.url, "bold"), f" (process {started.pid})")
     image = container.image if container is not None else ""
     if image != state.image:
         meant = f"from the image {image}" if image else "natively"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -12,11 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from rota.cli.command import command
-from rota.cli.isolation import warn_of_no_sandbox
-from rota.cli.output import line, note, printable, style_of
-from rota.cli.printed import as_typed
-from rota.cli.serving_options import check_local, network_policy, reach_of, way_of
+from rota.cli.output import note, print_line, printable, style_of
+from rota.cli.server_options import check_local, network_policy, reach_of, warn_of_no_sandbox, way_of
 from rota.cli.session import CommandError, Session, bad_usage
+from rota.cli.typed_commands import as_typed
 
 if TYPE_CHECKING:
     from rota.api import Kind
@@ -27,7 +27,7 @@ RUNNING, NOT_RUNNING = 0, 3
 """Exit codes, as those of systemctl."""
 ANSWER_SECONDS_MAX = 5.0
 COUNTED_MAX = 10_000
-"""So many objects of a kind are looked at, to count them by phase; of more, only the number is told."""
+"""Objects of a kind that are read to count them by phase. Of more, only the number is shown."""
 PAGE_ITEMS = 500
 WIDTH = 12
 GIB = 1 << 30
@@ -35,7 +35,7 @@ FORMS = ("", "json")
 
 
 class Counted(NamedTuple):
-    """Objects of a kind: how many, and how many in each phase, unless there are too many to look at."""
+    """The number of objects of a kind, and of each phase unless there are too many to read."""
 
     total: int
     phases: dict[str, int]
@@ -48,9 +48,10 @@ class Counted(NamedTuple):
 @command
 async def status(
     session: Session,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="The form: json.")] = "",
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="Choose the format: json.")] = "",
 ) -> int:
-    """Say whether a server runs in this home, since when, where, and with how much work. Exits with 0 if so, else 3."""
+    """Show whether a server runs in this home, since when, where, and with how much work. Exits with 0 if so, else
+    3."""
     check_local(session)
     if output not in FORMS:
         raise bad_usage(f"-o {output}: there is json")
@@ -62,54 +63,53 @@ async def status(
     if output:
         return await _print_json(path, found)
     if found.condition == "running" and found.state is not None:
-        await _tell_running(path, found, found.state)
+        await _print_running(path, found, found.state)
         return RUNNING
     if found.condition == "starting":
-        _tell("server", ("starting", style_of("Pending")), f", process {found.pid}; it is not ready yet")
+        _print_row("server", ("starting", style_of("Pending")), f", process {found.pid}; it is not ready yet")
     else:
-        await _tell_stopped(path, found)
-    _tell("home", str(path))
+        await _print_stopped(path, found)
+    _print_row("home", str(path))
     return NOT_RUNNING
 
 
-async def _tell_running(path: Path, found: Found, state: State) -> None:
+async def _print_running(path: Path, found: Found, state: State) -> None:
     from rota.server.background_log import log_of
 
     began = datetime.fromtimestamp(state.started, UTC)
     since = f", process {found.pid}" if found.pid else ", where its process cannot be seen from here"
-    _tell(
+    _print_row(
         "server",
         ("running", style_of("Running")),
         f" for {_age(state.started)}, since {began:%Y-%m-%d %H:%M:%S} UTC{since}",
     )
-    _tell("version", state.version)
-    _tell("address", f"{state.url}; functions and webhooks at {state.edge}")
+    _print_row("version", state.version)
+    _print_row("address", f"{state.url}; functions and webhooks at {state.edge}")
     if reach := reach_of(state.options.host):
-        _tell("reach", f"it listens {reach}")
-    _tell("home", str(path))
-    _tell("kubeconfig", str(path / "kubeconfig"))
-    _tell("log", str(log_of(path)))
-    _tell("runs", way_of(state))
+        _print_row("reach", f"it listens {reach}")
+    _print_row("home", str(path))
+    _print_row("kubeconfig", str(path / "kubeconfig"))
+    _print_row("log", str(log_of(path)))
+    _print_row("runs", way_of(state))
     isolation = _isolation(state)
-    _tell("isolation", isolation if isolation.startswith("sandbox") else (isolation, style_of("Failed")))
-    _tell("network", network_policy(state.options))
+    _print_row("isolation", isolation if isolation.startswith("sandbox") else (isolation, style_of("Failed")))
+    _print_row("network", network_policy(state.options))
     if disk := await disk_of(path):
         short = disk["level"] != "ok"
         free = f"{disk['freeBytes'] / GIB:.1f} GiB free of {disk['totalBytes'] / GIB:.1f} GiB"
-        told = f"{disk['level']}: {disk['message']}; tenants' writes are refused until there is space"
-        _tell("disk", (told, style_of("Failed")) if short else free)
+        text = f"{disk['level']}: {disk['message']}; tenants' writes are refused until there is space"
+        _print_row("disk", (text, style_of("Failed")) if short else free)
     if not state.image and not isolation.startswith("sandbox"):
         warn_of_no_sandbox(isolation.removeprefix("none: "))
     work = await work_of(path)
     if isinstance(work, str):
-        _tell("work", f"not known: {work}")
+        _print_row("work", f"not known: {work}")
     else:
         for kind, counted in work.items():
-            _tell(kind, str(counted))
+            _print_row(kind, str(counted))
 
 
 async def _print_json(path: Path, found: Found) -> int:
-    from rota.cli.status_json import as_json
 
     state = found.state
     is_running = found.condition == "running" and state is not None
@@ -131,7 +131,7 @@ def _isolation(state: State) -> str:
 
 
 async def work_of(path: Path) -> dict[str, Counted] | str:
-    """What there is to run, by kind; or why that is not known."""
+    """Return the instances and tasks by kind, or the reason why they are unknown."""
     from rota.api import Instance, Task
     from rota.client import Client, ConnectionFailed
     from rota.registry import ApiError
@@ -147,7 +147,7 @@ async def work_of(path: Path) -> dict[str, Counted] | str:
 
 
 async def disk_of(path: Path) -> dict[str, Any]:
-    """How the disk of the server is; empty: it does not say."""
+    """Return the state of the server's disk; empty if it does not report it."""
     from rota.cli.gateway import call
     from rota.client import Client, ConnectionFailed
     from rota.registry import ApiError
@@ -178,20 +178,20 @@ async def _counted(client: Client, kind: Kind) -> Counted:
     return Counted(phases.total(), dict(sorted(phases.items())))
 
 
-async def _tell_stopped(path: Path, found: Found) -> None:
+async def _print_stopped(path: Path, found: Found) -> None:
     from rota.server.background_log import end_of, log_of
 
     if found.condition == "stopped" or found.state is None:
-        _tell("server", ("not running", style_of("Failed")), as_typed("; `rota start` starts one"))
+        _print_row("server", ("not running", style_of("Failed")), as_typed("; `rota start` starts one"))
     else:
         began = datetime.fromtimestamp(found.state.started, UTC)
         crashed = "; it was killed, or crashed, and did not end in good order"
-        _tell("server", ("not running", style_of("Failed")), crashed)
-        _tell("last", f"version {found.state.version}, {way_of(found.state)}, since {began:%Y-%m-%d %H:%M:%S} UTC")
+        _print_row("server", ("not running", style_of("Failed")), crashed)
+        _print_row("last", f"version {found.state.version}, {way_of(found.state)}, since {began:%Y-%m-%d %H:%M:%S} UTC")
     going_on = await _going_on(path)
     if going_on:
         what = f"{going_on} process{'es' if going_on != 1 else ''} of its instances go on"
-        _tell("work", as_typed(f"{what}; `rota start` takes them up, `rota stop` ends them"))
+        _print_row("work", as_typed(f"{what}; `rota start` takes them up, `rota stop` ends them"))
     if found.condition == "crashed" and (end := end_of(log_of(path))):
         note(f"the end of {log_of(path)}:")
         for text in end:
@@ -214,5 +214,47 @@ def _age(since: float) -> str:
     return duration(max(0.0, time.time() - since))
 
 
-def _tell(what: str, *parts: tuple[str, str] | str) -> None:
-    line((f"{what:<{WIDTH}}", "bold"), *parts)
+def _print_row(what: str, *parts: tuple[str, str] | str) -> None:
+    print_line((f"{what:<{WIDTH}}", "bold"), *parts)
+
+
+def as_json(
+    path: Path, found: Found, isolation: str, work: dict[str, Counted] | str | int, disk: dict[str, Any]
+) -> str:
+    """Encode the state of a home's server.
+
+    `work`: the objects of a running server, or the reason why they are unknown; without a server, the number of
+    processes that go on. `disk`: the server's report about its disk.
+    """
+    from rota.server.background_log import log_of
+
+    said: dict[str, Any] = {"server": found.condition, "home": str(path), "log": str(log_of(path))}
+    if found.pid:
+        said["pid"] = found.pid
+    if found.state is not None:
+        said |= _of_server(found.state)
+    if isinstance(work, int):
+        said["processes"] = work
+    else:
+        said |= {"isolation": isolation, "kubeconfig": str(path / "kubeconfig")}
+    if disk:
+        said["disk"] = disk
+    if isinstance(work, str):
+        said["workUnknown"] = work
+    elif isinstance(work, dict):
+        said["work"] = {kind: one._asdict() for kind, one in work.items()}
+    return json.dumps(said, indent=2, ensure_ascii=False)
+
+
+def _of_server(state: State) -> dict[str, Any]:
+    started = datetime.fromtimestamp(state.started, UTC)
+    return {
+        "version": state.version,
+        "started": f"{started:%Y-%m-%dT%H:%M:%SZ}",
+        "url": state.url,
+        "edge": state.edge,
+        "host": state.options.host,
+        "image": state.image,
+        "network": state.options.network,
+        "egress": list(state.options.egress),
+    }

@@ -1,4 +1,4 @@
-"""One line at the bottom of a terminal that tells how far something is. It gives way to whatever else is written."""
+"""A line at the bottom of a terminal that shows progress. It gives way to other output."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ERASE = "\r\x1b[2K"
 
 
 class StatusLine:
-    """Use it in an `async with`. It is on standard error, and nowhere if that is no terminal."""
+    """Draws on standard error within its `async with`, and only on a terminal."""
 
-    def __init__(self, tell: Callable[[], Sequence[Part]]) -> None:
-        self._tell = tell
+    def __init__(self, content: Callable[[], Sequence[Part]]) -> None:
+        self._content = content
         self._stream = sys.stderr
         self.is_live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         self._console: Any = None
@@ -43,7 +43,7 @@ class StatusLine:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """Write whole lines, on either output, where the line is; it comes again below them."""
+        """Clear the line while whole lines are written to either output."""
         self._erase()
         yield
         if self._drawing is not None:
@@ -57,7 +57,7 @@ class StatusLine:
     def _draw(self) -> None:
         from rich.text import Text
 
-        parts = [(printable(each), style) for each, style in self._tell()]
+        parts = [(printable(each), style) for each, style in self._content()]
         if os.environ.get("NO_COLOR"):
             parts = [(each, "") for each, _ in parts]
         text = Text.assemble(*parts, no_wrap=True)

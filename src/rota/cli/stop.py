@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rota.cli.command import command
-from rota.cli.output import line
+from rota.cli.output import print_line
 from rota.cli.session import CommandError, Session, bad_usage
 from rota.runtime.keeper.protocol import STOP_GRACE_SECONDS
 
@@ -25,13 +25,13 @@ async def stop(
             metavar="SECONDS",
             min=0,
             max=GRACE_SECONDS_MAX,
-            help="How long instances have to end by themselves, whatever they ask for; then they are killed.",
+            help="Give instances this time to end, whatever they ask for; then they are killed.",
         ),
     ] = STOP_GRACE_SECONDS,
 ) -> None:
     """End the server of this home, whichever terminal it runs in, and everything that it runs.
 
-    What a server that crashed has left running is ended too. Unless a longer grace is given, nothing is left after 5 s.
+    Instances that a crashed server has left are ended, too. Unless a longer grace is given, nothing is left after 5 s.
     """
     from rota.server.home import Home
     from rota.server.stopping import Ended
@@ -44,15 +44,15 @@ async def stop(
     path = session.settings.home_path
     ended: Ended = await stop_all(Home(path), grace)
     if ended.server is None and not ended.left:
-        line(f"nothing runs in {path}")
+        print_line(f"nothing runs in {path}")
         return
     count = len(ended.instances)
     instances = f"{count} instance{'s' if count != 1 else ''}"
     if ended.server is None:
-        line(f"ended what was left running in {path}", f": {instances}" if count else "")
+        print_line(f"ended what was left running in {path}", f": {instances}" if count else "")
     else:
-        line(f"stopped the server (process {ended.server})", f" and {instances}" if count else "")
+        print_line(f"stopped the server (process {ended.server})", f" and {instances}" if count else "")
     if ended.server_killed:
-        line("the server did not end by itself and was killed")
+        print_line("the server did not end by itself and was killed")
     if ended.killed:
-        line(f"{len(ended.killed)} of {count} had not ended by themselves in time and were killed")
+        print_line(f"{len(ended.killed)} of {count} had not ended by themselves in time and were killed")

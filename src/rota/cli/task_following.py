@@ -1,4 +1,4 @@
-"""A task as somebody sees it who waits for it: its output, a line that tells how far it is, and its end."""
+"""Follow a task on the terminal: its output, a line with its progress, and its end."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from rota.api.table import duration
 from rota.cli import INTERRUPTED
 from rota.cli.command import complain, explained
 from rota.cli.naming import reference
-from rota.cli.output import Part, line, note
+from rota.cli.output import Part, note, print_line
+from rota.cli.patience import AWAY_SECONDS_MAX, Patience
 from rota.cli.session import FAILED
 from rota.cli.status_line import StatusLine
 from rota.cli.task_output import Lines, forms_of, output_of
-from rota.cli.task_waiting import tell_what_it_waits_for
+from rota.cli.task_waiting import report_causes
 from rota.cli.tasks import ending, exit_code, is_over, progress, status_of
-from rota.cli.wait_out import AWAY_SECONDS_MAX, Patience
 from rota.client import Client
 
 Object = dict[str, Any]
 
 
 class Follower:
-    """Follows one task until it is over. Ctrl-C cancels the task; once more, and it is left to itself."""
+    """Follows one task until it is over. Ctrl-C cancels the task; a second one leaves it."""
 
     def __init__(self, client: Client, task: Object) -> None:
         self._client = client
@@ -37,22 +37,22 @@ class Follower:
         self._own_name = reference(Task.api, self._name)
         self._since = time.monotonic()
         self._said: list[Part] = []
-        self._line = StatusLine(self._tell)
-        self._patience = Patience(self._line.aside, seconds_max=AWAY_SECONDS_MAX)
+        self._status_line = StatusLine(self._parts)
+        self._patience = Patience(self._status_line.aside, seconds_max=AWAY_SECONDS_MAX)
         self._following: asyncio.Task[None] | None = None
         self._cancelling: asyncio.Task[None] | None = None
-        self._telling: asyncio.Task[None] | None = None
+        self._reporting: asyncio.Task[None] | None = None
         self._has_left = False
         self._is_asked = False
-        """Whether the server knows that the task is to end."""
+        """True once the server has accepted the cancellation."""
 
     async def run(self) -> int:
-        """Returns the exit code."""
+        """Return the exit code."""
         self._following = asyncio.create_task(self._follow())
-        waiting = tell_what_it_waits_for(self._client, self._name, self._is_waiting, self._line.aside)
-        self._telling = asyncio.create_task(waiting)
+        waiting = report_causes(self._client, self._name, self._is_waiting, self._status_line.aside)
+        self._reporting = asyncio.create_task(waiting)
         with self._interrupts():
-            async with self._line:
+            async with self._status_line:
                 try:
                     await self._following
                 except asyncio.CancelledError:
@@ -66,7 +66,7 @@ class Follower:
         if not is_over(self._task):
             complain(f"{self._own_name} is gone: somebody deleted it")
             return FAILED
-        line(*ending(self._task), stream=sys.stderr)
+        print_line(*ending(self._task), stream=sys.stderr)
         return exit_code(self._task)
 
     def _is_waiting(self) -> bool:
@@ -87,7 +87,7 @@ class Follower:
             raise group_of_errors.exceptions[0] from None
 
     async def _stop(self) -> None:
-        begun = [task for task in (self._following, self._cancelling, self._telling) if task is not None]
+        begun = [task for task in (self._following, self._cancelling, self._reporting) if task is not None]
         for task in begun:
             task.cancel()
         await asyncio.gather(*begun, return_exceptions=True)
@@ -103,7 +103,7 @@ class Follower:
                 if now == self._said:
                     continue
                 self._said, self._since = now, time.monotonic()
-                if not self._line.is_live and status_of(task).get("phase") and not is_over(task):
+                if not self._status_line.is_live and status_of(task).get("phase") and not is_over(task):
                     note(f"{self._own_name}: {''.join(text for text, _ in now)}")
 
     async def _show(self) -> None:
@@ -115,11 +115,11 @@ class Follower:
 
     def _write(self, lines: list[str]) -> None:
         if lines:
-            with self._line.aside():
+            with self._status_line.aside():
                 sys.stdout.write("".join(f"{one}\n" for one in lines))
                 sys.stdout.flush()
 
-    def _tell(self) -> list[Part]:
+    def _parts(self) -> list[Part]:
         seconds = duration(time.monotonic() - self._since)
         asked = [(", to be cancelled", "")] if self._cancelling is not None else []
         return [(self._own_name, "bold"), ("  ", ""), *progress(self._task), *asked, (f"  {seconds}", "dim")]
@@ -144,12 +144,12 @@ class Follower:
             self._following.cancel()
 
     async def _cancel(self) -> None:
-        with self._line.aside():
+        with self._status_line.aside():
             note(f"{self._own_name} is being cancelled; Ctrl-C again leaves it to itself")
         try:
             await self._client.patch(Task.api, self._name, {"spec": {"cancel": True}})
             self._is_asked = True
         except Exception as error:
             _, message = explained(error)
-            with self._line.aside():
+            with self._status_line.aside():
                 complain(f"it cannot be cancelled: {message}")

@@ -1,4 +1,4 @@
-"""Follow a task: its newest form, and what it writes. A server that is away for a while is waited for."""
+"""Follow a task: its changes and its output. While the server is away, the client waits."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from rota.api import Task
 from rota.cli.following import follow_named, key_in
 from rota.cli.log_following import log_pieces
 from rota.cli.output import printable
+from rota.cli.patience import Patience
 from rota.cli.tasks import is_over
-from rota.cli.wait_out import Patience
 from rota.client import Client
 
 Object = dict[str, Any]
 
 LINE_BYTES_MAX = 1024 * 1024
-"""A longer line is shown as several."""
+"""A longer line is split."""
 
 
 async def forms_of(client: Client, name: str, uid: str, patience: Patience) -> AsyncGenerator[Object, None]:
-    """A task as it is, and after every change. It ends when the task is over, or gone."""
+    """Yield a task after every change, until it is over or deleted."""
     at = key_in(client, Task.api, name)
     async with aclosing(patience.follow(lambda: follow_named(client, Task.api, [at]))) as changes:
         async for key, task in changes:
@@ -36,13 +36,13 @@ async def forms_of(client: Client, name: str, uid: str, patience: Patience) -> A
 
 
 def output_of(client: Client, name: str, patience: Patience) -> AsyncGenerator[bytes, None]:
-    """What a task has written, and what it goes on to write until it is over, in pieces."""
+    """Yield the output of a task in pieces, until it is over."""
     where = f"{quote(client.namespace, safe='')}/{quote(name, safe='')}"
     return log_pieces(client, f"/v1/tasks/{where}/logs", {"follow": "true"}, patience)
 
 
 class Lines:
-    """Pieces in, complete lines out, with nothing in them that a terminal would obey."""
+    """Splits output into lines without control characters."""
 
     def __init__(self) -> None:
         self._rest = b""

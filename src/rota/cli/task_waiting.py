@@ -1,4 +1,4 @@
-"""What a task waits for, told to somebody who follows it and sees nothing of it yet."""
+"""Print what a task waits for to a user who follows it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from rota.registry import ApiError
 Object = dict[str, Any]
 
 ASK_SECONDS = 3.0
-"""For how long a task waits before it is asked what for, and how often that is asked again."""
+"""Time that a task must wait before the first request, and between requests."""
 WAIT = "wait"
-"""What advice begins with that asks nothing of a person."""
+"""The first word of advice that asks for no action."""
 
 
-async def tell_what_it_waits_for(
+async def report_causes(
     client: Client, name: str, is_waiting: Callable[[], bool], aside: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    """Write what a task waits for, and what to do, once for each cause. Goes on until it is cancelled.
+    """Print what a task waits for, and what to do, once for each cause. Goes on until it is cancelled.
 
-    `aside` is where it may be written.
+    `aside` is entered around the output.
     """
-    told = ""
+    reported = ""
     while True:
         await asyncio.sleep(ASK_SECONDS)
         if not is_waiting():
@@ -42,8 +42,8 @@ async def tell_what_it_waits_for(
         except (ApiError, OSError):
             continue  # it is away, or the task is gone: whoever follows the task finds out
         cause = f"{answer['root']['id']} {answer['root'].get('reason')}"
-        if cause != told and is_waiting():
-            told = cause
+        if cause != reported and is_waiting():
+            reported = cause
             with aside():
                 for line in _lines(answer):
                     note(line)
@@ -60,5 +60,5 @@ def _lines(answer: Object) -> list[str]:
 
 
 def _said(step: Object) -> str:
-    told = step.get("message") or step.get("reason") or step["state"]
-    return printable(f"{step['name']}: {told.strip().partition(chr(10))[0]}")
+    reported = step.get("message") or step.get("reason") or step["state"]
+    return printable(f"{step['name']}: {reported.strip().partition(chr(10))[0]}")

@@ -1,4 +1,4 @@
-"""Tasks in words: how far one is, and how it ended."""
+"""Describe tasks: their progress, their end and their exit code."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TIMED_OUT = 124
 EXIT_CODE_MAX = 255
 SHORT_SECONDS = 10
 NOT_STARTED = (126, 127)
-"""Codes of what could not be executed, or was not found."""
+"""Exit codes of a command that could not be executed, or was not found."""
 SILENT = "it does not say why"
 ENDINGS = {"Succeeded": ("succeeded", "green"), "Failed": ("failed", "red"), "Cancelled": ("was cancelled", "yellow")}
 
 
 def named_tasks(words: Sequence[str]) -> list[str]:
-    """The names of tasks that a command line has."""
+    """Return the names of tasks on a command line. Raises CommandError."""
     wanted = targets(words)
     if any(not target.name or target.kind is not Task.api for target in wanted):
         raise bad_usage("name tasks, such as task/build")
@@ -43,7 +43,7 @@ def is_over(task: Object) -> bool:
 
 
 def exit_code(task: Object) -> int:
-    """What a shell would see, had it run the task itself."""
+    """Return the exit code that a shell would have seen."""
     status = status_of(task)
     if status["phase"] == "Succeeded":
         return 0
@@ -56,7 +56,7 @@ def exit_code(task: Object) -> int:
 
 
 def progress(task: Object) -> list[Part]:
-    """How far a task is that is not over."""
+    """Describe a task that is not over."""
     status = status_of(task)
     phase = status.get("phase") or "Waiting"
     parts = [(phase, style_of(phase) or "yellow")]
@@ -70,7 +70,7 @@ def progress(task: Object) -> list[Part]:
 
 
 def ending(task: Object) -> list[Part]:
-    """How a task ended, on one line, for who has seen its output."""
+    """Describe the end of a task on one line, for users who saw its output."""
     status = status_of(task)
     name = reference(Task.api, task["metadata"]["name"])
     parts = [(name, "bold"), (" ", ""), ENDINGS[status["phase"]], (_in_what_time(status), "")]
@@ -80,7 +80,7 @@ def ending(task: Object) -> list[Part]:
 
 
 def failure(task: Object) -> str:
-    """What a task that did not succeed says, in full."""
+    """Describe the failure of a task in full."""
     status = status_of(task)
     name = reference(Task.api, task["metadata"]["name"])
     if status["phase"] == "Cancelled":
@@ -109,5 +109,5 @@ def _in_what_time(status: Object) -> str:
 
 
 def span(seconds: float) -> str:
-    """A time span; where it is short, with its tenths."""
+    """Return a time span; a short one with tenths of a second."""
     return f"{seconds:.1f}s" if seconds < SHORT_SECONDS else duration(seconds)

@@ -1,4 +1,4 @@
-"""The terminal, or the pipes, of a command that passes bytes on: read and written without holding anything else up."""
+"""Read and write the terminal, or pipes, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def raw() -> Iterator[None]:
-    """Every key goes to the other side as it is. However this is left, the terminal is as it was."""
+    """Pass every key on as it is. The terminal is restored in any case."""
     before = termios.tcgetattr(STDIN)
     try:
-        # What was typed already is for the other side, too.
+        # Keys that were typed before belong to the other side, too.
         tty.setraw(STDIN, termios.TCSANOW)
         yield
     finally:
-        # Not when all output is out: that may never be, and whoever ends this would wait for it.
+        # TCSADRAIN would wait for output that may never be read.
         termios.tcsetattr(STDIN, termios.TCSANOW, before)
 
 
 @contextlib.contextmanager
 def ends_in_good_order() -> Iterator[list[int]]:
-    """Signals that would end the process end what it is at instead. Yields a list of those that came."""
+    """Let signals that would end the process cancel the current task instead. Yields the list of signals that came."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     came: list[int] = []
@@ -51,10 +51,10 @@ def ends_in_good_order() -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def on_resize(told: Callable[[os.terminal_size], None]) -> Iterator[None]:
-    """Tell of every new size of the window."""
+def on_resize(on_size: Callable[[os.terminal_size], None]) -> Iterator[None]:
+    """Call `on_size` with every new size of the window."""
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGWINCH, lambda: told(size()))
+    loop.add_signal_handler(signal.SIGWINCH, lambda: on_size(size()))
     try:
         yield
     finally:
@@ -69,8 +69,8 @@ def size() -> os.terminal_size:
 
 
 async def read() -> bytes:
-    """What comes on standard input; empty at its end."""
-    # It stays blocking: others have it too, the shell for one, and would find it changed.
+    """Read from standard input; empty at its end."""
+    # It stays blocking, because the mode would change for the shell, too.
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
 
@@ -81,7 +81,7 @@ async def read() -> bytes:
     try:
         loop.add_reader(STDIN, wake)
     except PermissionError:
-        pass  # A file never keeps one waiting.
+        pass  # A file never blocks.
     else:
         try:
             await ready
@@ -94,23 +94,23 @@ async def read() -> bytes:
 
 
 class Writer:
-    """Writes from a thread: a pipe or a terminal that takes nothing for long does not keep signs of life back."""
+    """Writes in a thread, so that a blocked pipe or terminal does not stop the heartbeat of the connection."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._orders: queue.SimpleQueue[tuple[int, bytes, asyncio.Future[None]]] = queue.SimpleQueue()
-        # Nobody waits for it at the end: it may be stuck for ever.
+        self._writes: queue.SimpleQueue[tuple[int, bytes, asyncio.Future[None]]] = queue.SimpleQueue()
+        # A daemon, because it may block for ever.
         threading.Thread(target=self._run, daemon=True, name="output").start()
 
     async def write(self, descriptor: int, data: bytes) -> None:
-        """Returns when all of it is written. Raises OSError."""
+        """Return when all of it is written. Raises OSError."""
         done: asyncio.Future[None] = self._loop.create_future()
-        self._orders.put((descriptor, data, done))
+        self._writes.put((descriptor, data, done))
         await done
 
     def _run(self) -> None:
         while True:
-            descriptor, data, done = self._orders.get()
+            descriptor, data, done = self._writes.get()
             failure: OSError | None = None
             try:
                 rest = memoryview(data)

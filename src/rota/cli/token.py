@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from rota.cli.command import command
-from rota.cli.durations import seconds
-from rota.cli.output import Columns, line, note
+from rota.cli.options import seconds
+from rota.cli.output import Columns, note, print_line
 from rota.cli.session import Session, bad_usage
 from rota.cli.usage import Group
 
@@ -18,7 +18,7 @@ app = typer.Typer(cls=Group, help="Make, list and revoke the tokens that the ser
 
 
 class Scope(StrEnum):
-    """What a token allows."""
+    """The scope of a token."""
 
     admin = "admin"
     deployer = "deployer"
@@ -36,22 +36,22 @@ def _group() -> None:
 @command
 async def create(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="For whom it is.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of its holder.")],
     scope: Annotated[
-        Scope | None, typer.Option("--scope", help="What it allows; without a scope or a role, to view.")
+        Scope | None, typer.Option("--scope", help="Choose its scope; without a scope or a role, viewer.")
     ] = None,
     role: Annotated[
-        str, typer.Option("--role", metavar="ROLE", help="What it allows instead: a Role of the namespace.")
+        str, typer.Option("--role", metavar="ROLE", help="Choose a Role of the namespace instead of a scope.")
     ] = "",
     expires: Annotated[
-        str, typer.Option("--expires", metavar="SPAN", help="For how long it is good: 12h, 30d; without it, for ever.")
+        str, typer.Option("--expires", metavar="SPAN", help="End it after this time: 12h, 30d; without it, never.")
     ] = "",
     ttl: Annotated[
         str,
         typer.Option(
             "--ttl",
             metavar="SPAN",
-            help="For how long it is good, 24h at most, as a signed token that is not kept, nor listed: 15m, 1h.",
+            help="Sign a token for this time, 24h at most, that is not stored or listed: 15m, 1h.",
         ),
     ] = "",
 ) -> None:
@@ -75,12 +75,12 @@ async def create(
         made = await call(client, "POST", "/v1/tokens", asked)
     allows = f"role {role}" if role else f"scope {asked['scope']}"
     note(f"token {made['id']}, {allows}; it is not shown again. `rota token revoke {made['id']}` ends it.")
-    line(made["token"])
+    print_line(made["token"])
 
 
 @command
 async def list_(session: Session) -> None:
-    """Show which tokens there are."""
+    """List the tokens."""
     from rota.cli.gateway import call
 
     async with session.client() as client:
@@ -109,16 +109,16 @@ def _times(token: dict[str, Any]) -> list[str]:
 
 @command
 async def revoke(
-    session: Session, identity: Annotated[str, typer.Argument(metavar="ID", help="Which one, as `list` shows it.")]
+    session: Session, identity: Annotated[str, typer.Argument(metavar="ID", help="The token, as `list` shows it.")]
 ) -> None:
-    """Make a token worthless, at once."""
+    """Revoke a token. It ends at once."""
     from urllib.parse import quote
 
     from rota.cli.gateway import call
 
     async with session.client() as client:
         await call(client, "DELETE", f"/v1/tokens/{quote(identity, safe='')}")
-    line(f"token {identity} revoked")
+    print_line(f"token {identity} revoked")
 
 
 app.command("create")(create)

@@ -12,9 +12,8 @@ import typer
 
 from rota import __version__
 from rota.cli.command import command
-from rota.cli.isolation import warn_of_no_sandbox
-from rota.cli.output import line, note
-from rota.cli.serving_options import (
+from rota.cli.output import note, print_line
+from rota.cli.server_options import (
     AllowApi,
     AuditRequired,
     CellName,
@@ -34,6 +33,7 @@ from rota.cli.serving_options import (
     kubectl_chosen,
     options_from,
     reach_of,
+    warn_of_no_sandbox,
 )
 from rota.cli.session import CommandError, Session, bad_usage
 
@@ -57,14 +57,14 @@ def up(
     hub_ca: HubAuthority = "",
     token_file: HubToken = None,
     controllers: Annotated[
-        bool, typer.Option("--controllers/--no-controllers", help="Whether controllers run in this process.")
+        bool, typer.Option("--controllers/--no-controllers", help="Run controllers in this process.")
     ] = True,
     log_file: Annotated[
         str,
         typer.Option(
             "--log-file",
             metavar="FILE",
-            help="Write to this file and not to the terminal. From 4 MiB on it is put aside as FILE.1, and begun anew.",
+            help="Write to this file and not to the terminal. From 4 MiB on it is renamed to FILE.1.",
         ),
     ] = "",
 ) -> None:
@@ -98,15 +98,15 @@ def up(
             f"a server of {home.path} is running already, {where}\n`rota restart` replaces it, `rota stop` ends it"
         )
     asyncio.run(join_hub(session, cell, city, hub, hub_ca, token_file))
-    told: list[State] = []
+    announced: list[State] = []
     if log_file:
         _write_to(log_file)
 
     def ready(at: Ready) -> None:
-        told.append(own_state(__version__, at.url, at.edge, asked, _no_sandbox))
-        announce(home, told[0])
+        announced.append(own_state(__version__, at.url, at.edge, asked, _no_sandbox))
+        announce(home, announced[0])
         kubeconfig = f"; for kubectl: {kubectl_chosen(at.kubeconfig)}"
-        line("Rota is ready at ", (at.url, "bold"), f"; functions and webhooks at {at.edge}{kubeconfig}")
+        print_line("Rota is ready at ", (at.url, "bold"), f"; functions and webhooks at {at.edge}{kubeconfig}")
         if reach := reach_of(asked.host):
             note(f"it listens {reach}")
         if controllers and (why_not := _no_sandbox()):
@@ -117,7 +117,7 @@ def up(
         host=asked.host,
         port=asked.port,
         edge_port=asked.edge_port,
-        # A port that was chosen is kept by the next server: clients know it.
+        # The next server keeps a chosen port, because clients use it.
         ports_before=(port_of(last.url), port_of(last.edge)) if last is not None else (0, 0),
         allowed_apis=asked.allow_api,
         policy=asked.policy(),
@@ -128,8 +128,8 @@ def up(
         no_cell=asked.no_cell,
         on_ready=ready,
     )
-    if told:
-        withdraw(home, told[0])
+    if announced:
+        withdraw(home, announced[0])
     if log_file:
         _mark("ended")
 
@@ -149,5 +149,5 @@ def _write_to(log_file: str) -> None:
 
 
 def _mark(what: str) -> None:
-    """A log is read long after: when this was, and what."""
-    line(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {what}")
+    """Write a dated line to the log."""
+    print_line(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {what}")

@@ -1,4 +1,4 @@
-"""The form of the command line itself: help by purpose, and words for what cannot be parsed."""
+"""The help of the command line, and messages for what cannot be parsed."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typer.core import TyperGroup
 from rota.cli.session import bad_usage
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
-"""What typer raises for a command line that it cannot parse. It has no public name."""
+"""The base of typer's errors about a command line. It has no public name."""
 SENTENCE_LENGTH_MAX = 400
-"""Characters of a command's first sentence in the list of commands: all of it, on as many lines as it takes."""
+"""Length of a command's first sentence in the list of commands: all of it, on as many lines as it takes."""
 NEAR_RATIO = 0.75
-"""How alike a name that begins with another letter must be to be suggested."""
+"""The least similarity of a suggested name that begins with another letter."""
 NAMED_MAX = 20
-"""Names that are listed where one is unknown."""
+"""Names that are listed after an unknown one."""
 
 
 class Group(TyperGroup):
-    """A group of commands whose help is sorted by purpose, and that names its commands when it does not know one."""
+    """A group of commands whose help is sorted by purpose. An unknown command is answered with the known ones."""
 
     purposes: Mapping[str, Collection[str]] = {}
-    """Headings, and the commands below each. A group without them has one list."""
+    """The commands below each heading. A group without headings has one list."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the lists of commands, with nothing cut off: what is too long goes on on the next line."""
+        """Write the lists of commands with nothing cut off. Long descriptions continue on the next line."""
         width = max(map(len, self.commands), default=0)
         for heading, names in (self.purposes or {"Commands": [*self.commands]}).items():
             rows = [
@@ -41,7 +41,7 @@ class Group(TyperGroup):
                     formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command. Raises CommandError with all there are if there is none of that name."""
+        """Find the command. Raises CommandError with all names if there is none of that name."""
         if args and not ctx.resilient_parsing and not args[0].startswith("-") and args[0] not in self.commands:
             raise bad_usage(
                 f'{ctx.command_path} has no command "{args[0]}"{did_you_mean(args[0], self.commands)}\n'
@@ -51,25 +51,25 @@ class Group(TyperGroup):
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: the nearest known one, or nothing if none is near."""
+    """Return the end of a sentence about an unknown name: the nearest known one, or nothing."""
     names = {name.lower(): name for name in known}
     near = next((one for one in get_close_matches(text.lower(), names) if _is_near(text.lower(), one)), None)
     return f"; did you mean {names[near]}?" if near else ""
 
 
 def _is_near(text: str, name: str) -> bool:
-    """Whether one may be a slip for the other: people seldom mistype the first letter."""
+    """Report whether a name may be a slip for another. People seldom mistype the first letter."""
     return text[:1] == name[:1] or SequenceMatcher(a=name, b=text).ratio() >= NEAR_RATIO
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names in order, up to a bound."""
+    """Return sorted names, up to a limit."""
     ordered = sorted(names)
     return ", ".join(ordered[:NAMED_MAX]) + (f", … ({len(ordered)} in all)" if len(ordered) > NAMED_MAX else "")
 
 
 def unparsed(error: Any, begun: str) -> str:
-    """Words for a command line that typer cannot parse. `begun`: the command, where the error does not know it."""
+    """Describe a command line that typer cannot parse. `begun` is the command, for errors that do not name it."""
     ctx = error.ctx
     command = ctx.command_path if ctx is not None else begun
     more = f"`{command} --help` tells how it is used"

@@ -12,14 +12,13 @@ import typer
 from rota.api import Function, Kind, Task
 from rota.api.jsonpath import JSONPathError, Path, shown
 from rota.cli.command import command, complain
-from rota.cli.durations import seconds
-from rota.cli.existing import complain_missing
 from rota.cli.following import Key, everything, follow_named, key_in
+from rota.cli.missing_names import complain_missing
 from rota.cli.naming import Target, key, reference, targets
-from rota.cli.options import AllNamespaces, Selector, Targets
-from rota.cli.output import line
+from rota.cli.options import AllNamespaces, Selector, Targets, seconds
+from rota.cli.output import print_line
+from rota.cli.patience import AWAY, Patience
 from rota.cli.session import FAILED, CommandError, Session, bad_usage
-from rota.cli.wait_out import AWAY, Patience
 from rota.client import ALL_NAMESPACES, Client
 
 Object = dict[str, Any]
@@ -27,17 +26,17 @@ FORMS = "condition=TYPE[=STATUS], delete, create, jsonpath={PATH}[=VALUE]"
 
 
 class Goal(NamedTuple):
-    """What is waited for."""
+    """The state that is waited for."""
 
     text: str
-    met: Callable[[Object | None], bool]
-    """Whether an object, or its absence, is what is waited for."""
+    is_reached: Callable[[Object | None], bool]
+    """Report whether an object, or None for a missing one, is in that state."""
     lacking: Callable[[Object | None], str]
-    """How it is instead."""
+    """Describe the state of an object that is not."""
     when_absent: bool = False
-    """Whether an object that is not there is worth waiting on, or the very thing."""
+    """True if a missing object is no failure."""
     hopeless: Callable[[Object | None], str] = lambda _: ""
-    """Why it is not worth waiting any longer; empty: it is."""
+    """Return the reason to give up; empty if there is none."""
 
 
 @command
@@ -49,19 +48,21 @@ async def wait(
         typer.Option(
             "--for",
             metavar="GOAL",
-            help=f"What to wait for: {FORMS}; without it, that tasks are over, or functions ready.",
+            help=f"Wait for this: {FORMS}; without it, until tasks are over, or functions ready.",
         ),
     ] = "",
-    within: Annotated[str, typer.Option("--timeout", metavar="SPAN", help="How long at most: 30s, 5m, 1h.")] = "30s",
+    within: Annotated[
+        str, typer.Option("--timeout", metavar="SPAN", help="Wait at most this long: 30s, 5m, 1h.")
+    ] = "30s",
     selector: Selector = "",
-    all_: Annotated[bool, typer.Option("--all", help="All objects of the kind in the namespace.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Wait for all objects of the kind in the namespace.")] = False,
     all_namespaces: AllNamespaces = False,
 ) -> int:
     """Wait until objects are as they should be, or gone; without --for, tasks until they are over, functions until
     their newest version answers, or cannot be loaded, which is an error at once.
 
-    Of tasks that are over, the exit code is 0 if all have succeeded, 1 if one has not. A server that is away is waited
-    for; the exit code is 3 if it is not back in time.
+    Of tasks that are over, the exit code is 0 if all have succeeded, 1 if one has not. While the server is away, the
+    command waits for it; the exit code is 3 if it is not back in time.
     """
     limit_seconds = seconds(within)
     wanted = targets(which or []) if which or for_ or not selector else [Target(Task.api)]
@@ -81,12 +82,12 @@ async def wait(
                 found.setdefault(kind, []).append(key_in(client, kind, name))
             else:
                 found.setdefault(kind, []).extend(await _selected(client, kind, namespace, selector, deadline))
-        if not any(found.values()) and (goal is None or not goal.met(None)):
+        if not any(found.values()) and (goal is None or not goal.is_reached(None)):
             raise CommandError("nothing is selected that could be waited for")
         if goal is None:
-            from rota.cli.waiting import Crowd
+            from rota.cli.task_wait import TaskWait
 
-            return await Crowd(client, found[Task.api]).until_over(deadline)
+            return await TaskWait(client, found[Task.api]).until_over(deadline)
         async with asyncio.TaskGroup() as group:
             waits = [_until(client, kind, keys, goal, deadline) for kind, keys in found.items() if keys]
             tasks = [group.create_task(each) for each in waits]
@@ -104,7 +105,7 @@ async def _selected(client: Client, kind: Kind, namespace: str | None, labels: s
 
 
 async def _until(client: Client, kind: Kind, keys: list[Key], goal: Goal, deadline: float) -> int:
-    """Wait for all of these objects. Returns the exit code: whether all came to be as they should."""
+    """Wait for all of these objects. Returns the exit code: 0 if all came to the state."""
     latest: dict[Key, Object | None] = dict.fromkeys(keys)
     lost = False
     patience = Patience()
@@ -117,8 +118,8 @@ async def _until(client: Client, kind: Kind, keys: list[Key], goal: Goal, deadli
                 was_there = latest[at] is not None
                 latest[at] = obj
                 name = reference(kind, at[1])
-                if goal.met(obj):
-                    line(f"{name} {goal.text}")
+                if goal.is_reached(obj):
+                    print_line(f"{name} {goal.text}")
                     del latest[at]
                 elif obj is None and not goal.when_absent:
                     if was_there:
@@ -143,7 +144,7 @@ async def _until(client: Client, kind: Kind, keys: list[Key], goal: Goal, deadli
 
 
 def goal_of(text: str) -> Goal:
-    """What `--for` means."""
+    """Parse `--for`. Raises CommandError."""
     name, _, rest = text.partition("=")
     if text == "delete":
         return Goal("deleted", lambda obj: obj is None, lambda _: "it is still there", when_absent=True)
@@ -163,12 +164,12 @@ def _condition(type_: str, status: str) -> Goal:
         conditions = ((obj or {}).get("status") or {}).get("conditions", [])
         return next((each for each in conditions if each.get("type", "").lower() == type_.lower()), None)
 
-    def met(obj: Object | None) -> bool:
+    def is_reached(obj: Object | None) -> bool:
         condition = found(obj)
         if obj is None or condition is None or condition.get("status", "").lower() != status.lower():
             return False
         observed = condition.get("observedGeneration") or obj["status"].get("observedGeneration")
-        # A condition that speaks of an older generation says nothing of this one.
+        # A condition of an older generation does not count.
         return observed is None or observed >= obj["metadata"].get("generation", 0)
 
     def lacking(obj: Object | None) -> str:
@@ -178,7 +179,7 @@ def _condition(type_: str, status: str) -> Goal:
         why = ": ".join(condition[part] for part in ("reason", "message") if condition.get(part))
         return f"{type_} is {condition.get('status')}" + (f" ({why})" if why else "")
 
-    return Goal(f"condition {type_}={status}", met, lacking)
+    return Goal(f"condition {type_}={status}", is_reached, lacking)
 
 
 def _why_not_loaded(function: Object | None) -> str:
@@ -203,7 +204,7 @@ def _path(text: str) -> Goal:
     except JSONPathError as error:
         raise bad_usage(f"--for=jsonpath={text}: {error}") from None
 
-    def met(obj: Object | None) -> bool:
+    def is_reached(obj: Object | None) -> bool:
         values = path.find(obj)
         return wanted in map(shown, values) if wanted is not None else bool(values)
 
@@ -211,4 +212,4 @@ def _path(text: str) -> Goal:
         values = path.find(obj)
         return f"it is {' '.join(map(shown, values))}" if values else "there is no such field"
 
-    return Goal(f"{path_text}={wanted}" if wanted is not None else path_text, met, lacking)
+    return Goal(f"{path_text}={wanted}" if wanted is not None else path_text, is_reached, lacking)

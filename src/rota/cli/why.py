@@ -17,9 +17,9 @@ from rota.cli.formats import Format, write_document
 from rota.cli.gateway import call
 from rota.cli.naming import Target, targets
 from rota.cli.options import Targets
-from rota.cli.output import Columns, Part, line, printable, style_of
-from rota.cli.printed import as_typed
+from rota.cli.output import Columns, Part, print_line, printable, style_of
 from rota.cli.session import FAILED, CommandError, Session, bad_usage
+from rota.cli.typed_commands import as_typed
 from rota.client import Client
 from rota.client.http import HttpBackend
 from rota.registry import ApiError
@@ -28,20 +28,22 @@ Object = dict[str, Any]
 
 FORMATS = ("json", "yaml")
 WATCH_SECONDS = 1.0
-"""How often it is asked again."""
+"""Time between two requests with `--watch`."""
 VOLATILE = frozenset(
     ("time", "engine", "runs", "waitingSeconds", "againSeconds", "count", "lastSeen", "advice", "conditions")
 )
-"""What differs from one answer to the next without anything having changed for a person."""
+"""Fields that change from one answer to the next without a change of the object."""
 
 
 @command
 async def why(
     session: Session,
     which: Targets = None,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="The form: json, yaml.")] = "",
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FORMAT", help="Choose the format: json, yaml.")
+    ] = "",
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Tell it anew whenever it changes, until it is ready or has failed.")
+        bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until it is ready or has failed.")
     ] = False,
 ) -> int:
     """Tell why an object is not ready: what it waits for, down to the cause, and the one thing to do next.
@@ -70,14 +72,14 @@ async def why(
                 return FAILED
             if _lasting(answer) != _lasting(before):
                 if not output:
-                    line("")
-                    line((f"--- {datetime.now():%H:%M:%S}", "dim"))
+                    print_line("")
+                    print_line((f"--- {datetime.now():%H:%M:%S}", "dim"))
                 _write(answer, output)
     return 0 if _is_ready(answer) else FAILED
 
 
 async def ask(client: Client, target: Target) -> Object:
-    """Return what the server says of an object: an answer of `/v1/why`."""
+    """Return the answer of `/v1/why` about an object."""
     namespace, name = key_in(client, target.kind, target.name)
     path = "/".join(quote(part, safe="") for part in (target.kind.plural, namespace, name) if part)
     if not isinstance(client.backend, HttpBackend):
@@ -92,7 +94,7 @@ async def ask(client: Client, target: Target) -> Object:
 
 
 def _is_unknown_path(error: ApiError) -> bool:
-    """Whether the server has no gateway: it then does not know the path, or lets nobody near it."""
+    """Report whether the server has no gateway. It then does not serve the path, or forbids it."""
     if error.code == 403:
         return "cannot get path" in error.message
     return error.code == 404 and not (error.details or {}).get("name")
@@ -101,7 +103,7 @@ def _is_unknown_path(error: ApiError) -> bool:
 def _elsewhere(target: Target) -> CommandError:
     name = f"{target.kind.singular}/{target.name}"
     return CommandError(
-        "the server there is not Rota's: what an object waits for is told by one that `rota start` started\n"
+        "the server there is not Rota's: only one that `rota start` started explains what an object waits for\n"
         f"`rota describe {name}` shows its conditions and events; for the rest, start `rota operator` with"
         f" --gateway FOLDER and ask `rota why {name} --home FOLDER`"
     )
@@ -112,7 +114,7 @@ def _is_ready(answer: Object) -> bool:
 
 
 def _lasting(value: Any) -> Any:
-    """An answer without what changes all the time."""
+    """Return an answer without the fields that change all the time."""
     if isinstance(value, dict):
         return {name: _lasting(inner) for name, inner in value.items() if name not in VOLATILE}
     return [_lasting(inner) for inner in value] if isinstance(value, list) else value
@@ -128,26 +130,26 @@ def _write(answer: Object, output: str) -> None:
     step, now = answer["step"], datetime.fromisoformat(answer["time"]).timestamp()
     if _is_ready(answer):
         since = f" since {step['since']} ({age(step['since'], now)})" if step.get("since") else ""
-        # It then has all that it needs, and yet nothing comes of it.
+        # A paused object has all that it needs, and still does not act.
         paused = ", but paused" if step.get("reason") == "Paused" else ""
-        line((printable(step["name"]), "bold"), " is ", ("ready", "green"), since, paused)
+        print_line((printable(step["name"]), "bold"), " is ", ("ready", "green"), since, paused)
         if not answer["advice"]:
             return
-        line("It cannot go on all the same:")
+        print_line("It cannot go on all the same:")
     _write_step(step, now, "", "")
     if conditions := step.get("conditions"):
-        line("")
-        line(("conditions:", "bold"))
+        print_line("")
+        print_line(("conditions:", "bold"))
         table = Columns(["TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"])
         table.write([_condition(condition, now) for condition in conditions], "  ")
     if answer["events"]:
-        line("")
-        line(("events:", "bold"))
+        print_line("")
+        print_line(("events:", "bold"))
         table = Columns(["LAST SEEN", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE"])
         table.write([_event(event, now) for event in answer["events"]], "  ")
     if answer["advice"]:
-        line("")
-        line(("next: ", "bold"), (printable(_on_one_line(answer["advice"])), "bold"))
+        print_line("")
+        print_line(("next: ", "bold"), (printable(_on_one_line(answer["advice"])), "bold"))
 
 
 def _condition(condition: Object, now: float) -> list[Any]:
@@ -165,26 +167,26 @@ def _on_one_line(text: str) -> str:
 
 
 def _write_step(step: Object, now: float, lead: str, below: str) -> None:
-    """A step and what it waits for. `lead` is what stands before it, `below` before what comes under it."""
+    """Print a step and what it waits for. `lead` stands before it, `below` before the steps under it."""
     by = f" ({step['field']})" if step.get("field") else ""
-    line((lead, "dim"), (printable(step["name"]), "bold"), (printable(by), "dim"), "  ", *_how(step, now))
+    print_line((lead, "dim"), (printable(step["name"]), "bold"), (printable(by), "dim"), "  ", *_how(step, now))
     causes, more = step.get("causes", []), step.get("moreCauses", 0)
     inner = below + ("│  " if causes or more else "   ")
     for said in _said(step).splitlines():
-        line((inner, "dim"), printable(said, keep="\t"))
+        print_line((inner, "dim"), printable(said, keep="\t"))
     if pace := _pace(step):
-        line((inner, "dim"), (pace, "dim"))
+        print_line((inner, "dim"), (pace, "dim"))
     if left_out := step.get("leftOut"):
-        line((f"{below}┆  {left_out} steps further down:", "dim"))
+        print_line((f"{below}┆  {left_out} steps further down:", "dim"))
     for i, cause in enumerate(causes):
         last = i == len(causes) - 1 and not more
         _write_step(cause, now, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
     if more:
-        line((f"{below}└─ and {more} more", "dim"))
+        print_line((f"{below}└─ and {more} more", "dim"))
 
 
 def _how(step: Object, now: float) -> Iterator[Part]:
-    """The state, and since when."""
+    """Yield the state, and its age."""
     yield step["state"], style_of(step["state"]) or "yellow"
     if step.get("seenAbove"):
         yield ", as above", "dim"
@@ -203,7 +205,7 @@ def _said(step: Object) -> str:
 
 
 def _pace(step: Object) -> str:
-    """How it is with the attempts of an object whose controller cannot get on."""
+    """Describe the attempts of a controller that makes no progress."""
     if step.get("verdict") not in ("Error", "Spinning") or step.get("seenAbove"):
         return ""
     again = f", again in {duration(step['againSeconds'])}" if step.get("againSeconds") is not None else ""

@@ -1,10 +1,11 @@
-"""One async client for every place where Rota's objects are.
+"""One async client for all places of objects: a registry in this process, a Rota server, a Kubernetes API server.
 
-Promises: the same verbs, types and refusals on every backend, so that what runs on a laptop's store runs on a
-cluster's API server; a cache that misses no change and repeats none.
+- *One behaviour.* All backends have the same verbs and types, and raise the same errors.
+- *No second write.* A write that may have been carried out is never sent again by itself.
+- *A complete cache.* `Cache` reports every change once and in order, also after lost connections and lost history.
+- *Bounded.* Connections, streams, heads and answers have limits, so that no server can exhaust this process.
 
-Never: holds semantics of its own (those are the registry's, or the API server's), retries what may have happened
-already.
+Never: has semantics of its own (those are the registry's, or the API server's).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> Any:
-    """What is exported, imported when it is first used: a runner, which is started anew for each worker, needs none."""
+    """Import an exported name when it is first used: a runner is started for each worker, and needs none of them."""
     import importlib
 
     if name not in _MODULE_OF:

@@ -1,4 +1,4 @@
-"""What answers mean: objects, lists, events, warnings, and refusals."""
+"""Decode the answers of a server: objects, lists, events, warnings and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rota.registry import Answer, ApiError, Listing, Operation, WatchEvent
 DIGITS_MAX = 19
 """Digits of a resource version."""
 SHOWN_CHARACTERS_MAX = 500
-"""Of an answer that is no Status."""
+"""Characters shown of an answer that is no Status."""
 
 REASONS = {
     400: "BadRequest",
@@ -102,24 +102,27 @@ _each = msgspec.json.Decoder(_Each)
 
 
 def answer(response: Response) -> Answer:
-    """Of a read of one object."""
+    """Decode the answer to a read of one object."""
     return _answer("get", response.status, response.body, _decoded(_object, response), warnings(response.headers))
 
 
 def written(verb: str, response: Response) -> Answer:
-    """Of a write of one object, or of the deletion of many."""
+    """Decode the answer to a write of one object, or to the deletion of many."""
     return _answer(verb, response.status, response.body, _decoded(_object, response), warnings(response.headers))
 
 
 def _answer(verb: str, code: int, value: bytes, obj: _Object, said: tuple[str, ...]) -> Answer:
-    """A deletion leaves a Status, or the object as it was last, when it is gone; else the object, which is held."""
+    """Return the answer to one operation.
+
+    A deletion is answered with a Status or the last state of the object if it is gone, else with the object.
+    """
     gone = verb == "delete" and (obj.kind == "Status" or not _is_held(obj))
     created = verb == "apply" and code == 201
     return Answer(value, _revision(obj.metadata.resource_version), said, created=created, gone=gone)
 
 
 def _is_held(obj: _Object) -> bool:
-    """Whether a deleted object is still there. A Pod that nothing holds is answered with its mark, and is gone."""
+    """Report whether a deleted object still exists. A Pod that is gone is answered with its deletion mark, too."""
     meta = obj.metadata
     if obj.kind == "Pod":
         return bool(meta.deletion_timestamp and (meta.grace_seconds or meta.finalizers))
@@ -127,7 +130,7 @@ def _is_held(obj: _Object) -> bool:
 
 
 def listing(kind: Kind, response: Response) -> Listing:
-    """Of a list."""
+    """Decode a list."""
     found = _decoded(_list, response)
     if found.kind == "Status":
         return Listing([], 0)
@@ -139,7 +142,7 @@ def listing(kind: Kind, response: Response) -> Listing:
 
 
 def _named(kind: Kind, item: bytes) -> bytes:
-    """Kubernetes leaves apiVersion and kind out of the items of its own kinds' lists, and nowhere else."""
+    """Add apiVersion and kind to an item. Kubernetes leaves them out of the lists of its own kinds."""
     if _object.decode(item).kind:
         return item
     start = f'{{"apiVersion":"{kind.api_version}","kind":"{kind.name}",'.encode()
@@ -147,26 +150,26 @@ def _named(kind: Kind, item: bytes) -> bytes:
 
 
 def event(line: bytes) -> WatchEvent:
-    """One line of a watch. An error in it is raised."""
+    """Decode one line of a watch. An error in it is raised."""
     try:
-        told = _event.decode(line)
-        raw = bytes(told.object)
-        if told.type == "ERROR":
+        decoded = _event.decode(line)
+        raw = bytes(decoded.object)
+        if decoded.type == "ERROR":
             raise _refused(_status.decode(raw), 500)
-        return WatchEvent(told.type, raw, _revision(_object.decode(raw).metadata.resource_version))
+        return WatchEvent(decoded.type, raw, _revision(_object.decode(raw).metadata.resource_version))
     except NOT_JSON as error:
         raise ApiError(502, "BadGateway", f"a line of the watch is no event: {error}: {_shown(line)}") from None
 
 
 def batched(operations: Sequence[Operation], response: Response) -> list[Answer]:
-    """Of an atomic batch."""
+    """Decode the answer to an atomic batch."""
     said = warnings(response.headers)
     objects = [bytes(raw) for raw in _decoded(_batch, response).objects]
     return [_answer(o.verb, 200, value, _object.decode(value), said) for o, value in _paired(operations, objects)]
 
 
 def each(operations: Sequence[Operation], response: Response) -> list[Answer | ApiError]:
-    """Of operations of which each was written by itself."""
+    """Decode the answer to operations that were written one by one."""
     found: list[Answer | ApiError] = []
     for o, one in _paired(operations, _decoded(_each, response).results):
         if one.status is not None:
@@ -184,13 +187,13 @@ def _paired(operations: Sequence[Operation], found: Sequence[T]) -> Iterator[tup
 
 
 def warnings(headers: Headers) -> tuple[str, ...]:
-    """The texts of the `Warning` headers."""
+    """Return the texts of the `Warning` headers."""
     said = [value.decode("utf-8", "replace") for name, value in headers if name == b"warning"]
     return tuple(re.sub(r"\\(.)", r"\1", text) for value in said for text in _WARNING.findall(value))
 
 
 def refusal(response: Response) -> ApiError:
-    """What an answer with an error code says. Not every one is from the API server: proxies have their own manner."""
+    """Return the error of an answer. It may come from a proxy, and then has no Status."""
     try:
         status = _status.decode(response.body)
     except NOT_JSON:
@@ -211,7 +214,7 @@ def _refused(status: _Status, code: int) -> ApiError:
 
 
 def retry_after_seconds(headers: Headers) -> float | None:
-    """When the server wants to be asked again, if it says so."""
+    """Return the time after which the server accepts a retry; None if it does not name one."""
     value = header(headers, "retry-after").strip()
     return float(value) if value.isascii() and value.isdigit() else None
 

@@ -1,4 +1,4 @@
-"""Backends: objects as JSON, read by three verbs and written by one. `Client` adds the types, for all alike."""
+"""The interface of backends: objects as JSON, with three verbs to read and one to write. `Client` adds the types."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ Object = dict[str, Any]
 # `Backend.list` hides the builtin from annotations in its class.
 Batches = AsyncIterator[list[WatchEvent]]
 Written = Sequence[Answer | ApiError]
-"""The answer to each operation, in order; or its refusal, where operations were written each by itself."""
+"""The answer to each operation, in order. An operation that was not written atomically may have an error in its
+place."""
 
 
 class Backend(Protocol):
-    """Objects as JSON. Refusals are `ApiError`. Objects that go in are never changed."""
+    """Reads and writes objects as JSON. Errors are `ApiError`. Objects that are passed in are never changed."""
 
     atomic: bool
-    """Writes several operations in one commit, if asked to."""
+    """True if several operations can be written in one commit."""
 
     @property
     def registry(self) -> Registry | None:
-        """The registry of this process that is written to; None: the objects are in another process."""
+        """The registry that is written to, if it is in this process; else None."""
         ...
 
     async def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "") -> Answer: ...
@@ -39,8 +40,10 @@ class Backend(Protocol):
     async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
         """Write operations of any verb: create, update, patch, apply and delete, of an object or of its status.
 
-        Atomic: one operation; or several in one commit, all or none, where the backend can. A refusal is raised.
-        Not atomic: each by itself, in order, in as few commits as possible. A refusal is returned in its place.
+        Atomic: one operation, or several in one commit, all or none, where the backend can. An error is raised.
+
+        Not atomic: one by one, in order, in as few commits as possible. An error is returned in the place of the
+        answer.
         """
         ...
 
@@ -48,7 +51,7 @@ class Backend(Protocol):
 
 
 class Wrapped:
-    """A backend around another, which it passes everything on to: the base of those that look at what is passed."""
+    """A backend that passes everything on to another: the base of backends that observe what is passed."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

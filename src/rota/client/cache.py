@@ -1,9 +1,9 @@
-"""A copy of some objects, kept up to date: list once, then watch, for as long as the cache is open.
+"""A copy of objects that is kept up to date: list once, then watch, for as long as the cache is open.
 
-- Every change is told once and in order: what was and what is. None is missed, none repeated.
-- When the server no longer keeps the history that the cache needs (410), it lists again and tells the differences only.
-- A lost connection is taken up again where it was. `error` says what is wrong meanwhile.
-- What this process has written can be shown at once, before the watch brings it; older news of it is then left out.
+- Every change is reported once and in order, with the object before and after. None is missed, none repeated.
+- When the server no longer has the history that the cache needs (410), it lists again and reports the differences.
+- A lost connection continues where it was. Until then `error` has the reason.
+- Writes of this process can be shown at once, before the watch brings them; older changes are then dropped.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from rota.api import Kind, Object
-from rota.client.calls import Sleep
 from rota.client.client import ALL_NAMESPACES, Change, Client, KindOf, ObjectList
+from rota.client.requests import Sleep
 from rota.registry import ApiError
 
 log = logging.getLogger(__name__)
@@ -30,14 +30,14 @@ RETRY_SECONDS_MAX = 30.0
 
 
 class Key(NamedTuple):
-    """Which object of a kind."""
+    """The namespace and name of an object."""
 
     namespace: str
     name: str
 
 
 class Update(NamedTuple, Generic[T]):
-    """One change: `old` is None for what is new, `new` is None for what is gone."""
+    """One change: `old` is None for a new object, `new` is None for a deleted one."""
 
     key: Key
     old: T | None
@@ -65,7 +65,7 @@ class Cache(Generic[T]):
         self._client = client
         self._sleep = sleep
         self._type = kind
-        # That a class is such a thing is beyond the type checker while the class is not known.
+        # The type checker cannot prove this while the class is a variable.
         self._kind = cast("KindOf[T]", kind)
         self._namespace = namespace
         self._labels = labels
@@ -75,17 +75,17 @@ class Cache(Generic[T]):
         self._objects: dict[Key, T] = {}
         self._listeners: list[Listener[T]] = []
         self._ahead: dict[Key, int] = {}
-        """The versions of objects that were shown, and that the watch has not brought yet."""
+        """The versions of shown objects that the watch has not brought yet."""
         self._gone: set[str] = set()
-        """The uids of objects that were shown to be gone, and whose end the watch has not brought yet."""
+        """The uids of objects that were shown as deleted, and whose deletion the watch has not brought yet."""
         self._synced = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.resource_version = ""
-        """The version up to which this copy is complete."""
+        """The resource version up to which this copy is complete."""
         self.relists = 0
-        """How often the history was lost and all was listed again."""
+        """The number of times that the history was lost and everything was listed again."""
         self.error: Exception | None = None
-        """What is wrong with the connection, if anything is."""
+        """The last error of the connection; None while it works."""
 
     @property
     def kind(self) -> Kind:
@@ -112,26 +112,27 @@ class Cache(Generic[T]):
     # Reading.
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        """One object. It is shared: do not change it."""
+        """Return an object, or None. It is shared: do not change it."""
         return self._objects.get(Key(namespace, name))
 
     def list(self, namespace: str = ALL_NAMESPACES) -> list[T]:
-        """All objects, or those of a namespace."""
+        """Return all objects, or those of a namespace."""
         if not namespace:
             return [*self._objects.values()]
         return [obj for key, obj in self._objects.items() if key.namespace == namespace]
 
     def by_index(self, index: str, value: Hashable) -> Sequence[T]:
-        """The objects that an index has under a value."""
+        """Return the objects that an index has under a value."""
         return [self._objects[key] for key in self._indexes[index].get(value, ())]
 
     def __len__(self) -> int:
         return len(self._objects)
 
     def subscribe(self, listener: Listener[T]) -> Callable[[], None]:
-        """Be told of every change from here on, beginning with everything that is there. Returns how to unsubscribe.
+        """Call a listener for every object that exists, and for every change from now on. Returns a function that ends
+        this.
 
-        Listeners are called in order, before the copy is looked at by anyone else; they must not block.
+        Listeners are called in order, before anyone else sees the change; they must not block.
         """
         for key, obj in self._objects.items():
             listener(Update(key, None, obj))
@@ -141,10 +142,10 @@ class Cache(Generic[T]):
     # Showing.
 
     def show(self, obj: T) -> None:
-        """Have an object as the server has answered that it is, unless the watch is further already."""
+        """Show an object as a server returned it, unless the watch has a newer version already."""
         meta, key = obj.metadata, _key(obj)
         if meta.deletion_timestamp is not None and not meta.finalizers and not meta.deletion_grace_period_seconds:
-            self.show_gone(key, meta.uid)  # That was the last thing that held it.
+            self.show_gone(key, meta.uid)  # The last finalizer has been removed.
             return
         version = self._version_ahead(key, meta.resource_version)
         known = self._objects.get(key)
@@ -153,19 +154,19 @@ class Cache(Generic[T]):
         self._ahead[key] = version
         if known is not None and known.metadata.uid != meta.uid:
             self._gone.add(known.metadata.uid)
-            self._tell(key, None)
-        self._tell(key, obj)
+            self._change(key, None)
+        self._change(key, obj)
 
     def show_gone(self, key: Key, uid: str) -> None:
-        """Have an object no more, of which the server has answered that it is gone."""
+        """Remove an object that a server reported as deleted."""
         known = self._objects.get(key)
         if known is not None and known.metadata.uid == uid and self.resource_version:
             self._ahead.pop(key, None)
             self._gone.add(uid)
-            self._tell(key, None)
+            self._change(key, None)
 
     def _version_ahead(self, key: Key, version: str) -> int | None:
-        """Return the number of a version up to which the watch has not come; None: it has, or nobody can tell."""
+        """Return the number of a version that the watch has not reached; None if it has, or if that is unknown."""
         is_all = not self._labels and not self._fields
         if not is_all or (self._namespace and key.namespace != self._namespace):
             return None
@@ -174,7 +175,7 @@ class Cache(Generic[T]):
         return int(version) if int(version) > int(self.resource_version) else None
 
     def _is_shown(self, change: Change[T], obj: T) -> bool:
-        """Report whether a change is older than what was shown of the object, or is that."""
+        """Report whether a change is not newer than what was shown of its object."""
         key, uid = _key(obj), obj.metadata.uid
         if uid in self._gone:
             if change.type == "DELETED":
@@ -215,7 +216,7 @@ class Cache(Generic[T]):
             delay = min(delay * 2, RETRY_SECONDS_MAX)
 
     async def _relist(self) -> None:
-        seen: dict[Key, T] = {}
+        listed: dict[Key, T] = {}
         continue_ = ""
         while True:
             page: ObjectList[T] = await self._client.list(
@@ -227,23 +228,23 @@ class Cache(Generic[T]):
                 continue_=continue_,
             )
             for obj in page.items:
-                seen[_key(obj)] = obj
+                listed[_key(obj)] = obj
             continue_ = page.continue_
             if not continue_:
                 break
-        # All that was shown before it was listed is in the list.
+        # The list includes everything that was shown before.
         self._ahead.clear()
         self._gone.clear()
-        for key in [key for key in self._objects if key not in seen]:
-            self._tell(key, None)
-        for key, obj in seen.items():
+        for key in [key for key in self._objects if key not in listed]:
+            self._change(key, None)
+        for key, obj in listed.items():
             known = self._objects.get(key)
             if known is not None and known.metadata.uid != obj.metadata.uid:
-                # A namesake: what was known is gone, and something else is there.
-                self._tell(key, None)
+                # A new object of the same name: the known one was deleted.
+                self._change(key, None)
                 known = None
             if known is None or known.metadata.resource_version != obj.metadata.resource_version:
-                self._tell(key, obj)
+                self._change(key, obj)
         self.resource_version = page.resource_version
 
     async def _follow(self) -> bool:
@@ -261,13 +262,13 @@ class Cache(Generic[T]):
             async for change in changes:
                 heard, self.error = True, None
                 if change.object is not None and not self._is_shown(change, change.object):
-                    self._tell(_key(change.object), None if change.type == "DELETED" else change.object)
+                    self._change(_key(change.object), None if change.type == "DELETED" else change.object)
                 self.resource_version = change.resource_version
         finally:
             await changes.aclose()  # type: ignore[attr-defined]
         return heard
 
-    def _tell(self, key: Key, new: T | None) -> None:
+    def _change(self, key: Key, new: T | None) -> None:
         old = self._objects.get(key)
         if old is None and new is None:
             return

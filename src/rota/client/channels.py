@@ -1,6 +1,6 @@
-"""A command in an instance, over a WebSocket in Kubernetes' `v5.channel.k8s.io`, as its client has it.
+"""The client's end of a command in an instance: a WebSocket with Kubernetes' subprotocol `v5.channel.k8s.io`.
 
-Each message is a channel's number and then its bytes. See the server's side for what they are.
+Each message is the number of a channel followed by its bytes. `rota.server.streams` describes the channels.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from rota.client.websocket import Closed, WebSocket
 
 PROTOCOL = "v5.channel.k8s.io"
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
-"""Channels."""
+"""Numbers of channels."""
 COMMAND_BYTES_MAX = 60 * 1024
-"""Of a command with all that is said about it: it goes in the head of a request."""
+"""Bytes of a command with its options, which are sent in the head of a request."""
 INPUT_PIECE_BYTES = 64 * 1024
 EXIT_CODE = re.compile(r"[0-9]{1,3}")
 GONE = "Gone"
-"""The reason of a `Status` when a command was ended with its instance."""
+"""The reason of a `Status` when the instance of a command ended."""
 
 Show = Callable[[int, bytes], Awaitable[None]]
-"""Takes what a channel says; the next piece comes when it returns."""
+"""Takes output of a channel. The next piece comes when it returns."""
 
 
 class _Cause(msgspec.Struct):
@@ -40,8 +40,8 @@ class _Details(msgspec.Struct):
     causes: list[_Cause] = []
 
 
-class _Status(msgspec.Struct):
-    """How a command ended, as Kubernetes words it."""
+class _ExitStatus(msgspec.Struct):
+    """The end of a command, as Kubernetes encodes it."""
 
     status: str = ""
     message: str = ""
@@ -50,12 +50,12 @@ class _Status(msgspec.Struct):
 
 
 class ExecFailed(Exception):  # noqa: N818 - says what became of it
-    """The command could not be run, or what became of it is not known."""
+    """The command could not be run, or its end is unknown."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
         self.reason = reason
-        """`GONE`: its instance was ended while it ran."""
+        """`GONE` if its instance ended while it ran."""
 
 
 def path(
@@ -68,7 +68,7 @@ def path(
     container: str = "",
     terminal: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """Where a command is asked for. `terminal` is what is said of one, if the command is to have it."""
+    """Return the path and query that run a command. `terminal` are the options of a terminal, if it is to have one."""
     asked = [("container", container), ("stdin", _flag(stdin)), ("stdout", "true"), ("stderr", _flag(stderr))]
     query = urlencode([*asked, *terminal, *(("command", word) for word in command)], errors="surrogateescape")
     if len(query) > COMMAND_BYTES_MAX:
@@ -82,20 +82,20 @@ def _flag(value: bool) -> str:
 
 
 def resize(websocket: WebSocket, columns: int, lines: int) -> None:
-    """The terminal has another size now."""
+    """Report a new size of the terminal."""
     with contextlib.suppress(Closed):
         websocket.send(bytes((RESIZE,)) + msgspec.json.encode({"Width": columns, "Height": lines}))
 
 
 async def carry(websocket: WebSocket, show: Show, stdin: AsyncIterator[bytes] | None = None) -> int:
-    """Carry everything both ways until the command ends. Returns its exit code.
+    """Pass input and output until the command ends. Returns its exit code.
 
-    Raises ExecFailed, and ConnectionCut when the connection ends before the command is known to have.
+    Raises ExecFailed, and ConnectionCut if the connection ends before the command is known to have ended.
     """
     status = b""
     feeding = asyncio.ensure_future(_feed(websocket, stdin)) if stdin is not None else None
     if feeding is not None:
-        # What gives the input may fail; the command would wait for it for ever.
+        # If the source of the input fails, the command would wait for it for ever.
         feeding.add_done_callback(lambda task: websocket.abort() if _failed(task) else None)
     try:
         async for message in websocket:
@@ -134,14 +134,14 @@ async def _feed(websocket: WebSocket, stdin: AsyncIterator[bytes]) -> None:
 
 
 def exit_code(status: bytes) -> int:
-    """The exit code that a `Status` tells."""
+    """Return the exit code in a `Status`. Raises ExecFailed."""
     try:
-        told = msgspec.json.decode(status, type=_Status)
+        ended = msgspec.json.decode(status, type=_ExitStatus)
     except NOT_JSON:
         raise ExecFailed("what became of the command is not known: the server says it in another way") from None
-    if told.status == "Success":
+    if ended.status == "Success":
         return 0
-    for cause in told.details.causes if told.details is not None else ():
+    for cause in ended.details.causes if ended.details is not None else ():
         if cause.reason == "ExitCode" and EXIT_CODE.fullmatch(cause.message):
             return int(cause.message)
-    raise ExecFailed(told.message or "the command failed", told.reason)
+    raise ExecFailed(ended.message or "the command failed", ended.reason)

@@ -1,8 +1,7 @@
-"""The typed client: one surface on every backend.
+"""The typed client: one interface on every backend.
 
 A kind is named by its class (`WorkerPool`), and then objects are instances of it; or by its descriptor
-(`WorkerPool.api`), and then they are plain JSON dicts. Objects that go in are never changed; what comes out is the
-caller's.
+(`WorkerPool.api`), and then they are plain JSON dicts. Arguments are never changed; results belong to the caller.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from rota.registry.options import FieldValidation, PatchType, Propagation
 
 if TYPE_CHECKING:
     from rota.api import Task
-    from rota.client.claims import Holding
+    from rota.client.claims import ClaimContext
     from rota.client.jobs import Job, Jobs
     from rota.registry import Registry
 
@@ -38,7 +37,7 @@ ALL_NAMESPACES = ""
 
 
 class KindOf(Protocol[R_co]):
-    """What names a kind, and the form of its objects: a class (then instances of it), or a descriptor (then dicts)."""
+    """Names a kind and the form of its objects: a class (then instances of it), or a descriptor (then dicts)."""
 
     @property
     def api(self) -> Kind: ...
@@ -53,9 +52,9 @@ class ObjectList(msgspec.Struct, Generic[R], frozen=True):
     resource_version: str
     """The version of the snapshot: watch from here."""
     continue_: str = ""
-    """Where the next page begins; empty on the last one."""
+    """The start of the next page; empty on the last one."""
     remaining: int | None = None
-    """How many follow this page, where that is known."""
+    """The number of objects after this page; None if it is unknown."""
 
 
 class Change(msgspec.Struct, Generic[R], frozen=True):
@@ -63,14 +62,14 @@ class Change(msgspec.Struct, Generic[R], frozen=True):
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
     object: R | None
-    """The object; none in a bookmark."""
+    """The object; None in a bookmark."""
     resource_version: str
 
 
 class Client:
     """All verbs on all kinds. `manager` is the name under which this client owns fields.
 
-    Without a backend it is a client of the local server, to which it connects when it is first used.
+    Without a backend it is a client of the local server, and connects when it is first used.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class Client:
 
     @classmethod
     def local(cls, registry: Registry, *, manager: str = "rota-client", namespace: str = DEFAULT_NAMESPACE) -> Client:
-        """A client straight on a registry in this process."""
+        """Return a client of a registry in this process."""
         from rota.client.local import LocalBackend
 
         return cls(LocalBackend(registry), manager=manager, namespace=namespace)
@@ -98,22 +97,22 @@ class Client:
         manager: str = "rota-client",
         namespace: str | None = None,
     ) -> Client:
-        """A client of the server in a home, or of a context of a kubeconfig; by default of the local server.
+        """Return a client of the server in a home, or of a context of a kubeconfig; by default of the local server.
 
-        The namespace is the context's unless it is said. The connection is made when it is first used; that there is no
-        server is told then.
+        The namespace is the context's unless one is given. The client connects when it is first used, and raises
+        `NoServer` then if there is none.
         """
         backend = HttpBackend.connect(home=home, kubeconfig=kubeconfig, context=context)
         return cls(backend, manager=manager, namespace=namespace or backend.target.namespace)
 
     @property
     def atomic(self) -> bool:
-        """Whether `batch` works on this backend, as far as it is known."""
+        """True if `batch` works on this backend, or if that is not known yet."""
         return self.backend.atomic
 
     @property
     def in_process(self) -> bool:
-        """Whether it is the registry of this process that is written to."""
+        """True if the client writes to a registry of this process."""
         return self.backend.registry is not None
 
     async def close(self) -> None:
@@ -124,7 +123,7 @@ class Client:
     # Reading.
 
     async def get(self, kind: KindOf[R], name: str, *, namespace: str | None = None) -> R:
-        """One object."""
+        """Return one object."""
         answer = await self.backend.get(kind.api, self._in(kind.api, namespace), name)
         return kind.decode(answer.value)
 
@@ -140,7 +139,7 @@ class Client:
         resource_version: str = "",
         match: Literal["", "Exact", "NotOlderThan"] = "",
     ) -> ObjectList[R]:
-        """A page of objects; `namespace=ALL_NAMESPACES` for those of all."""
+        """Return a page of objects. `namespace=ALL_NAMESPACES` lists those of all namespaces."""
         options = ListOptions(labels, fields, limit, continue_, resource_version, match)
         return _listed(kind, await self.backend.list(kind.api, self._in(kind.api, namespace), options))
 
@@ -155,7 +154,8 @@ class Client:
         bookmarks: bool = False,
         send_initial_events: bool | None = None,
     ) -> AsyncIterator[Change[R]]:
-        """Changes from a version on, or from what there is. Refused with 410 when that version is no longer kept."""
+        """Yield changes from a version on, or from the present state. Raises ApiError 410 if that version is no longer
+        kept."""
         options = WatchOptions(labels, fields, resource_version, bookmarks, send_initial_events)
         batches = self.backend.watch(kind.api, self._in(kind.api, namespace), options)
         try:
@@ -175,7 +175,7 @@ class Client:
         dry_run: bool = False,
         field_validation: FieldValidation = "Strict",
     ) -> O:
-        """Make an object."""
+        """Create an object."""
         kind, body = _body(obj)
         options = WriteOptions(self.manager, dry_run, field_validation)
         where = (kind, self._of(kind, body, namespace))
@@ -189,7 +189,7 @@ class Client:
         dry_run: bool = False,
         field_validation: FieldValidation = "Strict",
     ) -> O:
-        """Replace an object; refused with 409 when it has changed since it was read."""
+        """Replace an object. Raises ApiError 409 if it has changed since it was read."""
         _check_whole(obj)
         kind, body = _body(obj)
         options = WriteOptions(self.manager, dry_run, field_validation)
@@ -236,7 +236,7 @@ class Client:
         field_validation: FieldValidation = "Strict",
         manager: str = "",
     ) -> O:
-        """Declare the fields that this client wants the object to have; it is made if it is not there."""
+        """Declare the fields that this client wants the object to have. It is created if it does not exist."""
         kind, body = _body(obj)
         options = WriteOptions(manager or self.manager, dry_run, field_validation, force)
         where = (kind, self._of(kind, body, namespace), _name(body))
@@ -253,7 +253,7 @@ class Client:
         resource_version: str = "",
         dry_run: bool = False,
     ) -> R | None:
-        """Delete an object. Returns it when finalizers still hold it, else None."""
+        """Delete an object. Returns it while finalizers keep it, else None."""
         options = DeleteOptions(propagation, uid or None, resource_version or None, dry_run)
         answer = await self._write(Operation("delete", kind.api, self._in(kind.api, namespace), name, delete=options))
         return None if answer.gone else kind.decode(answer.value)
@@ -267,7 +267,7 @@ class Client:
         fields: str = "",
         propagation: Propagation = "",
     ) -> None:
-        """Delete every object that is selected."""
+        """Delete all selected objects."""
         options, select = DeleteOptions(propagation), ListOptions(labels, fields)
         where = (kind.api, self._in(kind.api, namespace))
         await self._write(Operation("delete_collection", *where, delete=options, select=select))
@@ -275,13 +275,13 @@ class Client:
     # Scale.
 
     async def get_scale(self, kind: KindOf[Any], name: str, *, namespace: str | None = None) -> int:
-        """How many replicas an object asks for."""
+        """Return the number of replicas that an object asks for."""
         answer = await self.backend.get(kind.api, self._in(kind.api, namespace), name, subresource="scale")
         replicas: int = msgspec.json.decode(answer.value)["spec"].get("replicas", 0)
         return replicas
 
     async def set_scale(self, kind: KindOf[Any], name: str, replicas: int, *, namespace: str | None = None) -> None:
-        """Change how many replicas an object asks for."""
+        """Change the number of replicas that an object asks for."""
         patch = {"spec": {"replicas": replicas}}
         options = WriteOptions(self.manager)
         where = (kind.api, self._in(kind.api, namespace), name)
@@ -290,9 +290,9 @@ class Client:
     # Several at once.
 
     async def batch(self, operations: Sequence[Operation], *, typed: bool = False) -> Sequence[Any]:
-        """Several writes in one atomic commit: all of them, or none. Each object at most once.
+        """Write several operations in one atomic commit, all or none. Each object occurs at most once.
 
-        What comes back is JSON, or (`typed`) of its type; that is shared, and must not be changed.
+        Returns JSON, or with `typed` typed objects, which are shared and must not be changed.
         """
         answers = await self._all_or_none(self._named(operations))
         if not typed:
@@ -300,17 +300,17 @@ class Client:
         return [decoded(o.kind, answer.value) for o, answer in zip(operations, answers, strict=True)]
 
     async def write_each(self, operations: Sequence[Operation]) -> Written:
-        """Write each operation by itself, in order: one that is refused leaves the others alone.
+        """Write each operation by itself, in order. An error of one leaves the others alone.
 
-        What came of each is in its place: its answer, whose `value` is the object as JSON, or an `ApiError`. It takes
-        as few commits and requests as possible.
+        Returns for each its answer, whose `value` is the object as JSON, or an `ApiError`. Takes as few commits and
+        requests as possible.
         """
         return await self.backend.write(self._named(operations), atomic=False)
 
     async def submit(self, tasks: Sequence[Task | Object], *, namespace: str | None = None) -> Sequence[Job]:
-        """Create tasks in as few requests and commits as possible. `await job` is the result of a task.
+        """Create tasks in as few requests and commits as possible. `await job` returns the result of a task.
 
-        Each is decided by itself: a job that was refused says so in its `error`. A task without a name gets one.
+        Each is created by itself: a job that was refused has the error in its `error`. A task without a name gets one.
         """
         from rota.client.jobs import Jobs
 
@@ -324,13 +324,13 @@ class Client:
         return answer
 
     async def _all_or_none(self, operations: Sequence[Operation]) -> Sequence[Answer]:
-        # A refusal is raised: what comes back has none.
+        # Errors are raised, so the result has none.
         return cast("Sequence[Answer]", await self.backend.write(operations))
 
     def prepare(self, operations: Sequence[Operation], at: float) -> Sequence[Operation]:
-        """Decide already what `batch` is to write at a moment to come, which then takes little time.
+        """Validate operations that `batch` is to write at a later time, so that the write itself takes little time.
 
-        It is refused then where what it rests on has changed. Only in the process of the registry.
+        The write is refused if what the validation relied on has changed. Only for a registry in this process.
         """
         from rota.client.local import prepared
 
@@ -361,18 +361,19 @@ class Client:
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         priority: int = 0,
-    ) -> Holding:
-        """An idle instance of a pool, alone: `async with client.claim("boxes") as box: ...`.
+    ) -> ClaimContext:
+        """Return a context manager that holds an idle instance of a pool: `async with client.claim("boxes") as box:
+        ...`.
 
-        Asked for under the same name twice, it is the same. The lease is how long it is held when this process dies;
-        `wait_seconds` how long it waits for one to be free, by default as long as the pool says. Then it is `NoneFree`.
+        The same name returns the same claim. `lease_seconds` is how long the instance stays held if this process dies;
+        `wait_seconds` how long to wait for a free one, by default as long as the pool says. Then NoneFree is raised.
         """
-        from rota.client.claims.gateway import Gateway, Wanted, whole_seconds
-        from rota.client.claims.holding import Holding
+        from rota.client.claims.context import ClaimContext
+        from rota.client.claims.gateway import ClaimRequest, Gateway, whole_seconds
 
         if not isinstance(self.backend, HttpBackend):
             raise bad_request("a server hands instances out, and this is a client of a registry in this process")
-        wanted = Wanted(
+        wanted = ClaimRequest(
             name=name,
             priority=priority,
             wait_seconds=whole_seconds("wait_seconds", wait_seconds),
@@ -382,9 +383,9 @@ class Client:
             labels=dict(labels or {}),
             annotations=dict(annotations or {}),
         )
-        # Its connection is its own, so that it can be given back also when this client is closed, or never is.
+        # A connection of its own, so that it can be released even if this client is closed, or never is.
         own = HttpBackend(self.backend.target)
-        return Holding(Gateway(own, self.namespace if namespace is None else namespace), pool, wanted)
+        return ClaimContext(Gateway(own, self.namespace if namespace is None else namespace), pool, wanted)
 
     # Where an object is.
 
@@ -402,7 +403,7 @@ class Client:
 
 
 def to_dict(obj: TypedObject) -> Object:
-    """A typed object as JSON, with its apiVersion and kind."""
+    """Return a typed object as JSON, with its apiVersion and kind."""
     body: Object = msgspec.to_builtins(obj)
     for path in MICRO_TIMES.get(obj.api.name, ()):
         _write_micros(body, path)
@@ -410,7 +411,7 @@ def to_dict(obj: TypedObject) -> Object:
 
 
 def status_body(obj: TypedObject) -> Object:
-    """What is sent where the status of an object is all that is written: which object that is, and its status."""
+    """Return the body of a write of an object's status."""
     kind, meta = obj.api, obj.metadata
     named = {"name": meta.name, "uid": meta.uid, "resourceVersion": meta.resource_version}
     if kind.namespaced:
@@ -420,7 +421,7 @@ def status_body(obj: TypedObject) -> Object:
 
 
 def _write_micros(body: Object, path: tuple[str, ...]) -> None:
-    """Write out the fraction of a second, also where it is zero."""
+    """Write the fraction of a second, even if it is zero."""
     *steps, last = path
     for step in steps:
         body = body.get(step) or {}
@@ -446,7 +447,7 @@ def _used(name: str) -> Kind | None:
 
 
 def _check_whole(obj: TypedObject | Object) -> None:
-    """Refuse to replace an object by the part of it that its type knows."""
+    """Raise ApiError for a type that knows only a part of its object: the rest would be lost."""
     if isinstance(obj, TypedObject) and not obj.api.served:
         raise bad_request(f"a {obj.api.name} has fields that its type does not know, and would lose them: patch it")
 
@@ -476,7 +477,7 @@ def _changed(kind: KindOf[R], event: WatchEvent) -> Change[R]:
 
 
 async def _close(iterator: AsyncIterator[Any]) -> None:
-    """End an async generator now, not when it is collected."""
+    """Close an async generator now, not when it is collected."""
     closing = getattr(iterator, "aclose", None)
     if closing is not None:
         await closing()

@@ -1,12 +1,11 @@
 """One HTTP/1.1 connection: a request and its answer, then the next request.
 
-- An answer is taken whole, or piece by piece; then no more is buffered than the bound, and the server has to wait.
-- A connection whose answer was not read to its end is never used again. Neither is one on which the server said
-  something that nobody asked for.
-- A body may be sent as it is made: the server is asked first whether it wants it, and stops it by an answer.
-- A connection may become a WebSocket. Then nothing of this is left.
-- Silence ends it: during an answer with `TimedOut`, between answers by closing it. How much silence is borne before
-  an answer is up to the request, until a server gives signs of life by interim answers.
+- An answer is read whole, or piece by piece; then the buffer is bounded, and the server has to wait.
+- A connection is not reused if its answer was not read to the end, or if the server sent something unrequested.
+- A body may be sent while it is made: the server must accept it first, and stops it by an answer.
+- A connection may become a WebSocket, which then owns the transport.
+- Silence ends it: during an answer with `TimedOut`, between answers by closing it. The silence allowed before an answer
+  is up to the request, until the server gives signs of life by interim answers.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ SWITCHING_PROTOCOLS: Final = 101
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds of a client's connections."""
+    """The limits of a client's connections."""
 
     connections: int = 32
     """Requests under way at once; further ones wait."""
@@ -45,37 +44,37 @@ class Limits:
     read_seconds: float = 75.0
     """Silence during an answer. Longer than a Kubernetes API server works on a request (60 s)."""
     take_seconds: float = 90.0
-    """A server that takes nothing of a body for this long hangs."""
+    """Time in which a server must take some of a body."""
     answer_seconds: float = 300.0
-    """Silence after the whole of a body that was sent as it was made: the server may still have work to do."""
+    """Silence after a body that was sent while it was made: the server may still have work to do."""
     idle_seconds: float = 30.0
-    """How long an unused connection is kept. Shorter than servers and proxies keep theirs (a minute and more), so that
-    a request does not meet a connection that is just being closed."""
+    """Time that an unused connection is kept. It is shorter than that of servers and proxies (a minute and more), so
+    that a request does not use a connection that is just being closed."""
     header_bytes: int = 64 * 1024
     response_bytes: int = 128 * 1024 * 1024
-    """Of an answer that is taken whole, as it is after decompression."""
+    """Bytes of an answer that is read whole, after decompression."""
     stream_buffer_bytes: int = 1024 * 1024
     line_bytes: int = 8 * 1024 * 1024
-    """One event of a watch. Servers keep objects below 3 MiB."""
+    """Bytes of one event of a watch. Servers keep objects below 3 MiB."""
     message_bytes: int = MESSAGE_BYTES_MAX
-    """One message of a WebSocket."""
+    """Bytes of one message of a WebSocket."""
     message_buffer_bytes: int = BYTES_WAITING_MAX
-    """Messages of one WebSocket that came and were not received, above which no more is read."""
+    """Bytes of received messages of one WebSocket above which reading pauses."""
 
 
 Upgrade = Callable[[Headers], WebSocket]
-"""What makes a WebSocket of the headers of an answer that switches to it. Raises BadAnswer."""
+"""Makes a WebSocket of the headers of an answer that switches to it. Raises BadAnswer."""
 
 
 class Response(NamedTuple):
-    """An answer, whole."""
+    """A whole answer."""
 
     status: int
     headers: Headers
     body: bytes
 
     def header(self, name: str) -> str:
-        """The first header of this name; empty when there is none."""
+        """Return the first header of this name; empty if there is none."""
         return header(self.headers, name)
 
 
@@ -85,7 +84,7 @@ def header(headers: Headers, name: str) -> str:
 
 
 class Gunzip:
-    """Decompression in steps of bounded size."""
+    """Decompresses in steps of bounded size."""
 
     def __init__(self) -> None:
         self._decoder = zlib.decompressobj(GZIP_WINDOW_BITS)
@@ -95,7 +94,7 @@ class Gunzip:
         self._rest += data
 
     def take(self, bytes_max: int) -> bytes:
-        """What can be had now, up to so many bytes."""
+        """Return what can be decompressed now, at most so many bytes."""
         try:
             out = self._decoder.decompress(self._rest, bytes_max)
         except zlib.error as error:
@@ -117,7 +116,7 @@ class _Awaited(IntEnum):
     DATA = 2
     END = 3
     CONTINUE = 4
-    """Or a head."""
+    """Or HEAD."""
 
 
 class Connection(asyncio.Protocol):
@@ -130,17 +129,17 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
-        """While the other end takes no more."""
+        """Set while the other end takes no more."""
         self._upgrade: Upgrade | None = None
         self.websocket: WebSocket | None = None
-        """What the connection has become."""
+        """The WebSocket that the connection has become."""
         self._awaited = _Awaited.HEAD
         self._failure: ConnectionFailed | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._patience_seconds = limits.idle_seconds
         self.lost: asyncio.Future[None] = self._loop.create_future()
-        """Done when nothing is left of the connection."""
+        """Done when the connection is gone."""
         self._begin(busy=False)
 
     def _begin(self, *, busy: bool, streaming: bool = False) -> None:
@@ -164,13 +163,14 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether a request can be sent on it now. That the server has closed it may be known to the kernel only."""
+        """True if a request can be sent now. Asks the kernel, which may know that the server has closed the
+        connection."""
         if self._busy or self._transport.is_closing() or self._loop.time() >= self._due:
             return False
         return not self._unread.poll(0)
 
     def send(self, request: bytes, *, streaming: bool = False, upgrade: Upgrade | None = None) -> None:
-        """Send a request. `upgrade`: it is for a WebSocket, which this makes of the headers of its answer."""
+        """Send a request. `upgrade` makes a WebSocket of the headers of its answer."""
         assert not self._busy
         self._begin(busy=True, streaming=streaming)
         self._upgrade = upgrade
@@ -178,9 +178,9 @@ class Connection(asyncio.Protocol):
         self._transport.write(request)
 
     async def upload(self, body: AsyncIterator[bytes]) -> bool:
-        """Send the body that a request has announced, in pieces, if the server wants it. Returns whether it did.
+        """Send the announced body of a request in pieces, if the server accepts it. Returns whether it did.
 
-        A server that answers before it has all wants no more of it.
+        A server that answers before the end stops it.
         """
         self._is_sent = False
         while not self._continued and not self._head_complete:
@@ -207,7 +207,7 @@ class Connection(asyncio.Protocol):
     async def _send(self, body: AsyncIterator[bytes]) -> None:
         async for piece in body:
             if self._transport.is_closing():
-                return  # Why, is told where the answer is awaited.
+                return  # The reason is raised where the answer is awaited.
             if piece:
                 self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
                 await self._drained()
@@ -223,7 +223,7 @@ class Connection(asyncio.Protocol):
                 raise TimedOut(f"{self._place} {waited}: it hangs, or is out of reach") from None
 
     async def response(self) -> Response:
-        """The answer, whole."""
+        """Return the whole answer."""
         await self._until(_Awaited.END)
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         if any(name == b"content-encoding" for name, _ in self._headers):
@@ -231,12 +231,12 @@ class Connection(asyncio.Protocol):
         return Response(self._status, self._headers, body)
 
     async def head(self) -> tuple[int, Headers]:
-        """Status and headers of the answer."""
+        """Return the status and the headers of the answer."""
         await self._until(_Awaited.HEAD)
         return self._status, self._headers
 
     async def piece(self) -> bytes:
-        """What has come of the body since the last piece; empty at its end."""
+        """Return the body received since the last piece; empty at its end."""
         while not self._pieces and not self._complete:
             await self._until(_Awaited.DATA)
         out = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
@@ -254,7 +254,7 @@ class Connection(asyncio.Protocol):
             and self._reusable
             and self._is_sent
             and not self._transport.is_closing()
-            # An answer may come before the request was read: what is left of it would be taken for the next one.
+            # After an early answer, the unsent rest of the request would be read as the next one.
             and self._transport.get_write_buffer_size() == 0
         )
         self._busy = False
@@ -271,7 +271,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close it at once, whatever is under way."""
+        """Close the connection at once, whatever is under way."""
         self._transport.abort()
 
     def _decoded(self, body: bytes) -> bytes:
@@ -326,10 +326,10 @@ class Connection(asyncio.Protocol):
         self._wake()
         self._transport.abort()
 
-    # Silence. One timer serves the whole life of the connection: it is set anew only when it would come too late.
+    # Silence. The connection has one timer, which is reset only if it would come too late.
 
     def expect(self, patience_seconds: float) -> None:
-        """Bear silence for that long."""
+        """Set the time of silence after which the connection ends."""
         self._patience_seconds = patience_seconds
         self._due = self._loop.time() + patience_seconds
         if self._timer is None or self._timer.when() > self._due:
@@ -344,7 +344,7 @@ class Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         if self._busy and (self._waiter is None or self._uploading):
-            # It is the caller who takes time. Whether what is sent is taken, is looked at there.
+            # The caller takes the time, or `_drained` watches an upload.
             self._due = self._loop.time() + self._patience_seconds
         elif self._loop.time() >= self._due:
             if self._busy:
@@ -355,7 +355,7 @@ class Connection(asyncio.Protocol):
             return
         self._set_timer()
 
-    # What the transport tells.
+    # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -430,10 +430,10 @@ class Connection(asyncio.Protocol):
             self.lost.set_result(None)
 
     def _until_closed(self) -> bool:
-        """Whether the answer is as long as the connection lasts."""
+        """Report whether the end of the connection is the end of the answer."""
         return not any(name in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
 
-    # What the parser tells.
+    # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
         if self._complete:
@@ -471,7 +471,7 @@ class Connection(asyncio.Protocol):
         if not self._head_complete:
             if self._status == SWITCHING_PROTOCOLS and self._upgrade:
                 return
-            # Of an interim answer (1xx): the real one follows.
+            # An interim answer (1xx): the real one follows.
             self._headers = []
             self._fed_bytes = self._header_bytes = 0
             if self._status == CONTINUE:
@@ -479,7 +479,7 @@ class Connection(asyncio.Protocol):
                 if self._awaited is _Awaited.CONTINUE:
                     self._wake()
             if self._patience_seconds > self._limits.read_seconds:
-                # A server that gives signs of life while it works on an answer is missed when it gives none.
+                # A server that sends signs of life is expected to go on with them.
                 self.expect(self._limits.read_seconds)
             return
         self._complete = True

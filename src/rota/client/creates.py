@@ -1,6 +1,6 @@
-"""Creates that several callers ask for in one turn of the event loop, sent in one request.
+"""Collect the creates that callers request in one turn of the event loop, and send them in one request.
 
-Each is decided, refused and answered by itself, as if it had a request of its own. One that comes alone has one.
+Each is validated, refused and answered by itself, as if it had a request of its own. A single one has its own request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from rota.client.backend import Written
 from rota.registry import Answer, ApiError, Operation
 
 SENT_BY_ITSELF = frozenset((413, 429, 503))
-"""A create that is refused by these was not carried out, and a request of its own may be: that waits as asked."""
+"""Status codes of a batch after which its creates are sent one by one: nothing was carried out, and a single request
+may pass or is retried."""
 
 WriteOne = Callable[[Operation], Awaitable[Answer]]
 WriteEach = Callable[[Sequence[Operation]], Awaitable[Written]]
@@ -25,7 +26,7 @@ class _Asked(NamedTuple):
 
 
 class Creates:
-    """Gathers creates. `close` gives up those that are under way."""
+    """Collects creates. `close` cancels those under way."""
 
     def __init__(self, write_one: WriteOne, write_each: WriteEach) -> None:
         self._write_one = write_one
@@ -39,12 +40,12 @@ class Creates:
         if len(self._asked) > 1:
             return await asked.answer
         try:
-            # Others that run in this turn come in.
+            # Let the other tasks of this turn of the loop add theirs.
             await asyncio.sleep(0)
         finally:
             together, self._asked = self._asked, []
             if len(together) > 1:
-                # Not in this task: should it be cancelled, the others are not.
+                # In a task of its own: a cancellation of this caller must not cancel the others.
                 task = asyncio.create_task(self._send(together))
                 self._sending.add(task)
                 task.add_done_callback(self._sending.discard)
@@ -69,7 +70,7 @@ class Creates:
         await asyncio.gather(*(self._alone(one) for one in late if one is not None))
 
     def _settle(self, asked: _Asked, answer: Answer | ApiError) -> _Asked | None:
-        """Answer a create; or return it, if it is to be sent by itself."""
+        """Answer a create, or return it if it has to be sent by itself."""
         if asked.answer.done():
             return None
         if isinstance(answer, Answer):

@@ -1,4 +1,4 @@
-"""What a client shows to the server: a fixed token, a token in a file that is replaced, or what a plugin says."""
+"""Credentials of a client: a fixed token, a token in a file that is replaced, or the output of a plugin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import msgspec
 from rota.client.failures import CredentialsFailed
 
 TOKEN_FILE_SECONDS = 60.0
-"""How long a token that was read from a file is used. Kubernetes replaces them well before they expire."""
+"""Time for which a token that was read from a file is used. Kubernetes replaces tokens well before they expire."""
 PLUGIN_SECONDS_MAX = 60.0
 PLUGIN_OUTPUT_SHOWN_MAX = 1000
 EXPIRY_MARGIN_SECONDS = 10.0
@@ -24,7 +24,7 @@ EXEC_GROUP = "client.authentication.k8s.io"
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """What to show."""
+    """A token, a client certificate, or headers that prove who the client is."""
 
     token: str = ""
     certificate: str = ""
@@ -33,17 +33,17 @@ class Credential(msgspec.Struct, frozen=True):
 
 
 class Credentials(Protocol):
-    """Where credentials come from."""
+    """A source of credentials."""
 
     async def current(self) -> Credential:
-        """What to show now."""
+        """Return the credential to use now."""
 
     def refuse(self, credential: Credential) -> bool:
-        """The server does not accept this one. Returns whether another may be had."""
+        """Report that the server refused a credential. Returns whether another one may be available."""
 
 
 class Fixed:
-    """What never changes."""
+    """A credential that never changes."""
 
     def __init__(self, credential: Credential) -> None:
         self._credential = credential
@@ -56,7 +56,7 @@ class Fixed:
 
 
 class TokenFile:
-    """A token that someone else keeps fresh in a file, as in every pod."""
+    """A token in a file that something else keeps up to date, as in every pod."""
 
     def __init__(self, path: Path, base: Credential) -> None:
         self._path = path
@@ -88,12 +88,12 @@ class Plugin:
     env: Mapping[str, str] = field(default_factory=dict)
     api_version: str = f"{EXEC_GROUP}/v1"
     cluster: Mapping[str, Any] | None = None
-    """What the plugin is told about the server, if it wants to know."""
+    """Information about the server for the plugin, if it wants it."""
     install_hint: str = ""
 
 
 class FromPlugin:
-    """Asks a plugin, and again when what it said has expired or was refused. It is never run twice at once."""
+    """Runs a plugin, and again when its credential has expired or was refused. It never runs twice at once."""
 
     def __init__(self, plugin: Plugin, base: Credential, seconds_max: float = PLUGIN_SECONDS_MAX) -> None:
         self._plugin = plugin
@@ -111,7 +111,7 @@ class FromPlugin:
         return self._credential
 
     def refuse(self, credential: Credential) -> bool:
-        # A request that began earlier may be refused after another has fetched a new one.
+        # An earlier request may be refused after another one has fetched a new credential.
         if credential is self._credential:
             self._credential = None
         return True

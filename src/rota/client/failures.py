@@ -1,7 +1,6 @@
-"""Why no answer came. All are OSErrors, and say where the client tried and what to do.
+"""Connection errors. All are OSErrors, and name the server and what to do.
 
-What matters to a caller who writes is whether the request may have been carried out: after `NotConnected` it was not;
-after any other it may have been.
+After `NotConnected` a request was certainly not carried out; after any other of them it may have been.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ class NotConnected(ConnectionFailed):
 
 
 class Unreachable(NotConnected):
-    """The connection could not be opened; a little later it may be."""
+    """The connection could not be opened. A retry may succeed."""
 
 
 class NoServer(NotConnected):
-    """Nobody listens where the local server would."""
+    """No local server is running."""
 
 
 class CredentialsFailed(NotConnected):
-    """There is nothing to show to the server: a token file cannot be read, a plugin failed."""
+    """There is no credential: a token file cannot be read, or a plugin failed."""
 
 
 class TooManyStreams(NotConnected):
-    """As many streams are open as this client may have."""
+    """The client has as many open streams as its limit allows."""
 
 
 class ConnectionCut(ConnectionFailed):
@@ -36,8 +35,8 @@ class ConnectionCut(ConnectionFailed):
 
 
 class TimedOut(ConnectionFailed, TimeoutError):  # noqa: N818
-    """The server took the request, and then said nothing for too long."""
+    """The server took the request, and was silent for too long."""
 
 
 class BadAnswer(ConnectionFailed):
-    """What came is not HTTP, or larger than the client takes."""
+    """The answer is not HTTP, or larger than the client accepts."""

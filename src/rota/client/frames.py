@@ -1,13 +1,12 @@
-"""Frames: a log as it is sent to who follows it, so that silence is not taken for a dead server, and a cut is no loss.
+"""Frames of a followed log, so that silence is not taken for a dead server, and a cut stream can be continued.
 
-Whoever asks for a log with `Accept: application/vnd.rota.log-frames` is answered in frames. Each begins with nine
-bytes: its kind, and the lengths of its two parts, in four bytes each, the most significant first. Kinds:
+A request for a log with `Accept: application/vnd.rota.log-frames` is answered in frames. Each begins with nine bytes:
+its kind, and the lengths of its two parts, in four bytes each, the most significant first. Kinds:
 
-- `DATA`: the position after what was written, as JSON, and what was written. A position that is an object changes the
-  one before it as a merge patch does (RFC 7396); any other replaces it. To ask again with it, as `from`, is to go on
-  from there.
-- `HEARTBEAT`: nothing was written for `HEARTBEAT_SECONDS`. Both parts are empty.
-- `END`: nothing more will be written. A stream that ends without it was cut, or the server ended it: ask again.
+- `DATA`: the position after the output, as JSON, and the output. A position that is an object changes the one before it
+  as a merge patch does (RFC 7396); any other replaces it. A request with this position as `from` continues there.
+- `HEARTBEAT`: there was no output for `HEARTBEAT_SECONDS`. Both parts are empty.
+- `END`: there will be no more output. A stream that ends without it was cut, or the server ended it: request it again.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Frame(NamedTuple):
-    """One frame, whole."""
+    """A complete frame."""
 
     kind: int
     position: Any = None
@@ -48,15 +47,15 @@ def encoded(frame: Frame) -> bytes:
 
 
 class Frames:
-    """Takes pieces of a stream, and gives the frames that are complete. Keeps one incomplete frame at most."""
+    """Splits a stream into frames. Keeps at most one incomplete frame."""
 
     def __init__(self, place: str) -> None:
-        """`place` is where the stream comes from, for people."""
+        """`place` is the source of the stream, for error messages."""
         self._place = place
         self._arrived = bytearray()
 
     def split(self, piece: bytes) -> Iterator[Frame]:
-        """Raises BadAnswer."""
+        """Yield the complete frames. Raises BadAnswer."""
         self._arrived += piece
         while len(self._arrived) >= _HEAD.size:
             kind, position_bytes, data_bytes = _HEAD.unpack_from(self._arrived)
@@ -74,7 +73,7 @@ class Frames:
 
 
 class Position:
-    """How far a log was received."""
+    """The position up to which a log was received."""
 
     def __init__(self) -> None:
         self._value: Any = None
@@ -88,7 +87,7 @@ class Position:
 
     @property
     def text(self) -> str:
-        """As it is asked for; empty: nothing was received."""
+        """The position as a request sends it; empty if nothing was received."""
         if self._value is None:
             return ""
         return self._value if isinstance(self._value, str) else _encode(self._value).decode()

@@ -15,11 +15,11 @@ from rota.api.problems import NOT_JSON
 from rota.api.sizes import VALUES_MAX, separators
 from rota.client import answers, paths
 from rota.client.backend import Object, Written
-from rota.client.calls import Calls, Sleep
 from rota.client.connection import Limits, Response
 from rota.client.creates import Creates
 from rota.client.failures import BadAnswer, ConnectionCut
 from rota.client.pool import Stream
+from rota.client.requests import Requests, Sleep
 from rota.client.target import PathLike, Target, find
 from rota.client.websocket import WebSocket
 from rota.registry import Answer, ApiError, Listing, ListOptions, Operation, WatchEvent, WatchOptions
@@ -27,9 +27,9 @@ from rota.registry.errors import bad_request, not_atomic
 
 WATCH_SECONDS_MIN = 300
 WATCH_SECONDS_MAX = 600
-"""A watch is ended by the server after this time, at random, so that not all come back at once."""
+"""Seconds after which the server ends a watch, at random, so that not all clients return at once."""
 WATCH_GRACE_SECONDS = 30.0
-"""If the server forgets to, the client ends it."""
+"""Time after which the client ends a watch that the server did not end."""
 
 METHODS: Final[dict[str, str]] = {
     "create": "POST",
@@ -45,12 +45,12 @@ HEADERS: Final[dict[str, dict[str, str]]] = {
     "strategic": {"Content-Type": "application/strategic-merge-patch+json"},
     "apply": {"Content-Type": "application/apply-patch+yaml"},
 }
-"""By the type of a patch; of an apply."""
+"""Headers by the type of a patch, and for an apply."""
 BATCH = "/v1/batch"
 BATCH_OPERATIONS_MAX = 1_000
 BATCH_BYTES_MAX = 2 * 1024 * 1024
 BATCH_VALUES_MAX = VALUES_MAX - 10
-"""The operations of one request that is not atomic, unless one alone has more: a server takes these."""
+"""The limit of a request that is not atomic, unless one operation alone exceeds it. It is below the server's limit."""
 
 Events = list[WatchEvent]
 
@@ -58,16 +58,17 @@ _encode = msgspec.json.Encoder().encode
 
 
 class HttpBackend:
-    """An API server as a backend. Connects when it is first used. `calls` says what is sent again, and what never."""
+    """An API server as a backend. It connects when it is first used. `rota.client.requests` defines what is retried."""
 
     registry = None
     atomic: bool = True
-    """True until the server has said that it is no Rota; `version` asks it."""
+    """True unless `version` has found that the server is not a Rota. Before that, `write` of several operations may
+    still be refused."""
 
     def __init__(self, target: Target, *, limits: Limits | None = None, sleep: Sleep = asyncio.sleep) -> None:
         self.target = target
         self._limits = limits or Limits()
-        self._calls = Calls(target, self._limits, sleep=sleep)
+        self._requests = Requests(target, self._limits, sleep=sleep)
         self._creates = Creates(self._write, self._write_together)
         self._version: Object | None = None
 
@@ -75,22 +76,22 @@ class HttpBackend:
     def connect(
         cls, *, home: PathLike | None = None, kubeconfig: PathLike | None = None, context: str | None = None
     ) -> HttpBackend:
-        """The server that is meant: see `target`."""
+        """Return a backend for the server that `rota.client.target.find` finds."""
         return cls(find(home, kubeconfig, context))
 
     # Reading.
 
     async def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "") -> Answer:
-        return answers.answer(await self._calls.request("GET", paths.item(kind, namespace, name, subresource)))
+        return answers.answer(await self._requests.request("GET", paths.item(kind, namespace, name, subresource)))
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> Listing:
         path = paths.with_query(paths.collection(kind, namespace), paths.list_query(options))
-        return answers.listing(kind, await self._calls.request("GET", path))
+        return answers.listing(kind, await self._requests.request("GET", path))
 
     async def watch(self, kind: Kind, namespace: str, options: WatchOptions) -> AsyncIterator[Events]:
         seconds = random.randint(WATCH_SECONDS_MIN, WATCH_SECONDS_MAX)
         path = paths.with_query(paths.collection(kind, namespace), paths.watch_query(options, seconds))
-        async with self._calls.stream("GET", path, patience_seconds=seconds + WATCH_GRACE_SECONDS) as stream:
+        async with self._requests.stream("GET", path, patience_seconds=seconds + WATCH_GRACE_SECONDS) as stream:
             lines = Lines(self._limits.line_bytes, self.target.endpoint.url)
             while piece := await stream.piece():
                 batch: Events = []
@@ -118,7 +119,7 @@ class HttpBackend:
         if not self.atomic:
             raise not_atomic()
         body = _encode({"operations": [_operation(o) for o in operations]})
-        return answers.batched(operations, await self._calls.request("POST", BATCH, body))
+        return answers.batched(operations, await self._requests.request("POST", BATCH, body))
 
     async def _write_each(self, operations: Sequence[Operation]) -> Written:
         await self.version()
@@ -129,20 +130,20 @@ class HttpBackend:
             body = b'{"atomic":false,"operations":[%b]}' % b",".join(sent for _, sent in some)
             written = [o for o, _ in some]
             try:
-                answered += answers.each(written, await self._calls.request("POST", BATCH, body))
+                answered += answers.each(written, await self._requests.request("POST", BATCH, body))
             except ApiError as refused:
                 answered += [refused] * len(written)
         return answered
 
     async def _write_together(self, operations: Sequence[Operation]) -> Written:
-        """Write operations that do not wait for each other."""
+        """Write operations that are independent of each other."""
         await self.version()
         if self.atomic:
             return await self._write_each(operations)
         return await asyncio.gather(*(_caught(self._write(o)) for o in operations))
 
     async def _write(self, o: Operation) -> Answer:
-        """Send one operation by its own request."""
+        """Send one operation in a request of its own."""
         if (method := METHODS.get(o.verb)) is None:
             raise bad_request(f"{o.verb} can be written in the process of the registry only")
         if o.verb == "create":
@@ -157,15 +158,15 @@ class HttpBackend:
             query, body = paths.write_query(o.options, applies=o.verb == "apply"), o.body
         sent = _encode(body) if method != "DELETE" or body else b""
         headers = HEADERS.get(o.patch_type if o.verb == "patch" else o.verb)
-        response = await self._calls.request(method, paths.with_query(path, query), sent, headers=headers)
+        response = await self._requests.request(method, paths.with_query(path, query), sent, headers=headers)
         return answers.written(o.verb, response)
 
     # Beyond objects.
 
     async def version(self) -> Object:
-        """What the server says of itself; asked once."""
+        """Return the server's version information. It is requested once."""
         if self._version is None:
-            response = await self._calls.request("GET", "/version")
+            response = await self._requests.request("GET", "/version")
             try:
                 self._version = msgspec.json.decode(response.body, type=Object)
             except NOT_JSON:
@@ -176,8 +177,8 @@ class HttpBackend:
     async def raw(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """Any request, e.g. for a Table by another `Accept`. Refusals are `ApiError` here as well."""
-        return await self._calls.request(method, path, body or b"", headers=headers)
+        """Send any request, for example for a Table by another `Accept`. Errors are `ApiError`."""
+        return await self._requests.request(method, path, body or b"", headers=headers)
 
     async def once(
         self,
@@ -188,8 +189,8 @@ class HttpBackend:
         *,
         patience_seconds: float = 0,
     ) -> Response:
-        """Any request, never sent again by itself, not even where a server asks for it. Its answer may take so long."""
-        return await self._calls.once(method, path, body or b"", headers=headers, patience_seconds=patience_seconds)
+        """Send any request once, without a retry even if the server asks for one. The answer may take that long."""
+        return await self._requests.once(method, path, body or b"", headers=headers, patience_seconds=patience_seconds)
 
     def stream(
         self,
@@ -200,29 +201,29 @@ class HttpBackend:
         *,
         patience_seconds: float = 0,
     ) -> AbstractAsyncContextManager[Stream]:
-        """Any request whose answer is read piece by piece, e.g. a backup: `async for piece in stream`.
+        """Send any request, and read its answer piece by piece, for example a backup: `async for piece in stream`.
 
         Once it has begun it may be silent for that long.
         """
-        return self._calls.stream(method, path, body or b"", headers=headers, patience_seconds=patience_seconds)
+        return self._requests.stream(method, path, body or b"", headers=headers, patience_seconds=patience_seconds)
 
     async def upload(self, path: str, body: AsyncIterator[bytes], type_: str) -> Response:
-        """Put a body of a type, which is sent as it is made, and once."""
-        return await self._calls.upload(path, body, type_)
+        """Put a body that is sent while it is made, once."""
+        return await self._requests.upload(path, body, type_)
 
     def websocket(
         self, path: str, *, headers: Mapping[str, str] | None = None, protocols: Sequence[str] = ()
     ) -> AbstractAsyncContextManager[WebSocket]:
-        """Messages both ways: a WebSocket that speaks one of these protocols, closed at the end of the block."""
-        return self._calls.websocket(path, headers=headers, protocols=protocols)
+        """Open a WebSocket with one of these subprotocols. It is closed at the end of the block."""
+        return self._requests.websocket(path, headers=headers, protocols=protocols)
 
     async def close(self) -> None:
         await self._creates.close()
-        await self._calls.close()
+        await self._requests.close()
 
 
 class Lines:
-    """Pieces in, complete lines out. What is kept is one incomplete line at most."""
+    """Splits a stream into lines. Keeps at most one incomplete line."""
 
     def __init__(self, line_bytes_max: int, place: str) -> None:
         self._line_bytes_max = line_bytes_max
@@ -245,7 +246,7 @@ class Lines:
                 raise BadAnswer(f"an event from {self._place} is larger than {self._line_bytes_max} bytes")
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Raise ConnectionCut if the stream ended within a line."""
         if self._rest:
             raise ConnectionCut(f"the watch of {self._place} ended within an event")
 
@@ -258,7 +259,7 @@ async def _caught(writing: Awaitable[Answer]) -> Answer | ApiError:
 
 
 def _parts(operations: Sequence[Operation]) -> Iterator[list[tuple[Operation, bytes]]]:
-    """Operations as they are sent, by requests."""
+    """Yield the encoded operations of each request."""
     part: list[tuple[Operation, bytes]] = []
     size = values = 0
     for o in operations:

@@ -1,10 +1,10 @@
-"""Tasks that a client has submitted, until they are over: one watch for all of a namespace.
+"""Wait for submitted tasks, with one watch for all tasks of a namespace.
 
     jobs = await client.submit([task, another])
     print(await jobs[0].result())
 
-A job is durable when `submit` returns: it goes on whatever becomes of this process. The watch begins when the first
-job is waited for; it is taken up again after a lost connection, and misses no end.
+A job is durable when `submit` returns: its task goes on whatever becomes of this process. The watch begins when the
+first job is waited for; after a lost connection it continues, and misses no end.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ RETRY_SECONDS_FIRST = 0.05
 RETRY_SECONDS_MAX = 5.0
 NAME_LENGTH_MAX = 63
 DIGEST = "sha256:"
-"""A large result is kept beside its task, which has its digest."""
+"""The prefix of a result that is a digest. A large result is kept beside its task, which has its digest."""
 
 
 class TaskFailed(ApiError):  # noqa: N818 - says what became of it
-    """A task is over and did not succeed. `reason` is one word for programs, `task` the Task as it is."""
+    """A task ended without success. `reason` is one word for programs, `task` is the Task."""
 
     def __init__(self, task: Task) -> None:
         status = task.status
@@ -58,18 +58,18 @@ class TaskGone(ApiError):  # noqa: N818 - says what became of it
 
 
 class Job:
-    """A submitted task. `await job` is its result."""
+    """A submitted task. `await job` returns its result."""
 
     def __init__(self, jobs: Jobs, name: str) -> None:
         self.name = name
         self.task: Task | None = None
-        """The Task as it was last read; None: it was refused."""
+        """The Task as it was last read; None if it was refused."""
         self.error: ApiError | None = None
-        """Why it was refused, or that it was deleted; then there is nothing to wait for."""
+        """The error if it was refused or deleted; then there is nothing to wait for."""
         self._jobs = jobs
         self._over: asyncio.Future[None] | None = None
         self._early: dict[str, tuple[Task, bool]] = {}
-        """By uid, the news of tasks of this name that came before the answer that says which of them it is."""
+        """Changes of tasks of this name that arrived before the answer to the create, which has the uid."""
 
     def __repr__(self) -> str:
         status = self.task.status if self.task is not None else None
@@ -84,7 +84,7 @@ class Job:
         return self.error is not None or (self.task is not None and self.task.over())
 
     async def wait(self) -> Task:
-        """Return the Task when it is over, however it ended. Raises `ApiError` if it was refused or deleted."""
+        """Return the Task once it is over, whatever its outcome. Raises `ApiError` if it was refused or deleted."""
         if not self.is_over:
             await self._jobs.until_over(self)
         if self.error is not None:
@@ -93,7 +93,7 @@ class Job:
         return self.task
 
     async def result(self) -> Any:
-        """Return what the task has returned. Raises `TaskFailed` if it did not succeed."""
+        """Return the result of the task. Raises `TaskFailed` if it did not succeed."""
         task = await self.wait()
         assert task.status is not None
         if task.status.phase != "Succeeded":
@@ -102,10 +102,10 @@ class Job:
         return await self._jobs.large_result(self) if isinstance(found, str) and found.startswith(DIGEST) else found
 
     async def cancel(self) -> None:
-        """Ask for its end; one that is over stays as it is."""
+        """Request its cancellation. A task that is over stays as it is."""
         await self._jobs.cancel(self)
 
-    # What becomes of it.
+    # Its outcome.
 
     def _submitted(self, answer: Answer | ApiError) -> None:
         if isinstance(answer, ApiError):
@@ -114,25 +114,25 @@ class Job:
             self.task = Task.decode(answer.value)
         early, self._early = self._early, {}
         if self.task is not None and self.task.metadata.uid in early:
-            self._hear(*early[self.task.metadata.uid])
+            self._take(*early[self.task.metadata.uid])
 
-    def _hear(self, task: Task, is_gone: bool) -> None:
-        """Take the Task as it is now. News of a namesake is none."""
+    def _take(self, task: Task, is_gone: bool) -> None:
+        """Take the current Task. Changes of another task of the same name are ignored."""
         if self.task is None:
             self._early[task.metadata.uid] = (task, is_gone)
         elif self.task.metadata.uid == task.metadata.uid:
             self.task = task
             if is_gone and not task.over():
                 self.error = TaskGone(self.name)
-            self._tell()
+            self._wake()
 
     def _fail(self, error: ApiError) -> None:
-        """It cannot be known any more what becomes of it."""
+        """End the job with an error: its task can no longer be followed."""
         if not self.is_over:
             self.error = error
-        self._tell()
+        self._wake()
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         if self.is_over and self._over is not None and not self._over.done():
             self._over.set_result(None)
 
@@ -144,17 +144,17 @@ class Jobs:
         self._client = client
         self._namespace = namespace
         self._known: WeakValueDictionary[str, Job] = WeakValueDictionary()
-        """By name, those that are not over. Nothing is kept for a job that its caller has dropped."""
+        """Jobs that are not over, by name. A job that its caller has dropped is not kept."""
         self._version = ""
         self._watching: asyncio.Task[None] | None = None
 
     async def submit(self, tasks: Sequence[Task | Object]) -> list[Job]:
-        """Create tasks in as few requests and commits as possible; each is decided by itself."""
+        """Create tasks in as few requests and commits as possible. Each is created by itself."""
         operations, jobs = [], list[Job]()
         for task in tasks:
             body = self._named(task)
             job = Job(self, body["metadata"]["name"])
-            # Known before it is created: its end may be told before the answer to that has come.
+            # Registered before it is created, because its end may arrive before the answer.
             if self._known.setdefault(job.name, job) is not job:
                 job.error = ApiError(409, "AlreadyExists", f'tasks "{job.name}" was submitted by this client already')
             jobs.append(job)
@@ -198,7 +198,7 @@ class Jobs:
             job._over = asyncio.get_running_loop().create_future()
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch(), name="jobs of a client")
-        # Several may wait for one: whoever gives up takes it from nobody.
+        # Shielded, because several callers may wait for one job.
         await asyncio.shield(job._over)
 
     async def large_result(self, job: Job) -> Any:
@@ -236,7 +236,7 @@ class Jobs:
                 ):
                     self._version, pause = change.resource_version, RETRY_SECONDS_FIRST
                     if change.object is not None:
-                        self._heard(change.object, is_gone=change.type == "DELETED")
+                        self._on_change(change.object, is_gone=change.type == "DELETED")
             except ApiError as error:
                 if error.code == 410:
                     self._version = ""
@@ -252,10 +252,10 @@ class Jobs:
             if not self._version:
                 await self._look_again()
 
-    def _heard(self, task: Task, *, is_gone: bool) -> None:
+    def _on_change(self, task: Task, *, is_gone: bool) -> None:
         job = self._known.get(task.metadata.name)
         if job is not None:
-            job._hear(task, is_gone)
+            job._take(task, is_gone)
             self._forget_if_over(job)
 
     def _forget_if_over(self, job: Job) -> None:
@@ -269,7 +269,7 @@ class Jobs:
         self._watching = None
 
     async def _look_again(self) -> None:
-        """Read every job, since the history that the watch needs is not kept any more."""
+        """Read every job, because the history that the watch needs is no longer kept."""
         try:
             version = (await self._client.list(Task, namespace=self._namespace, limit=1)).resource_version
             for job in list(self._known.values()):
@@ -279,12 +279,12 @@ class Jobs:
                     if error.code != 404:
                         raise
                     if job.task is not None:
-                        self._heard(job.task, is_gone=True)
+                        self._on_change(job.task, is_gone=True)
                     continue
                 if job.task is not None and found.metadata.uid != job.task.metadata.uid:
-                    self._heard(job.task, is_gone=True)
+                    self._on_change(job.task, is_gone=True)
                 else:
-                    self._heard(found, is_gone=False)
+                    self._on_change(found, is_gone=False)
             self._version = version
         except (ApiError, OSError) as error:
             log.debug("tasks could not be read: %s", error)

@@ -1,4 +1,4 @@
-"""Have the kernel find out that the other end of a connection has vanished without a word."""
+"""Make the kernel detect a connection whose other end has vanished."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import socket
 IDLE_SECONDS = 15
 INTERVAL_SECONDS = 15
 PROBES = 3
-"""An end that is out of reach is noticed in a minute, however long nothing is said. It keeps a path through a router
-open, too."""
+"""An unreachable end is detected within a minute, however long the connection is silent. The probes also keep a path
+through a router open."""
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Does nothing for a Unix socket: the kernel tells of a process that died."""
+    """Enable TCP keep-alive. A Unix socket needs none: the kernel reports the death of a process."""
     if sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,6 +1,6 @@
-"""Kubeconfig files: which contexts there are, and what each needs to be connected to.
+"""Read kubeconfig files: their contexts, and what is needed to connect to each.
 
-Of several files the first that says something wins, as in kubectl. Paths within a file are relative to it.
+Of several files the first that has a setting wins, as in kubectl. Paths within a file are relative to it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Context(msgspec.Struct, rename="kebab"):
 
 
 class File(msgspec.Struct, rename="kebab"):
-    """What one file says."""
+    """The content of one file."""
 
     current_context: str | None = None
     clusters: list[dict[str, Any]] | None = None
@@ -75,7 +75,7 @@ class File(msgspec.Struct, rename="kebab"):
 
 
 def read(paths: Sequence[Path], context: str | None) -> Target:
-    """What a context says, or else the current one."""
+    """Return the target of a context, or of the current context. Raises KubeconfigError."""
     files = [(path, _load(path)) for path in paths if len(paths) == 1 or path.exists()]
     where = ", ".join(map(str, paths))
     name = context or next((file.current_context for _, file in files if file.current_context), None)
@@ -107,7 +107,7 @@ def _load(path: Path) -> File:
     if len(text) > FILE_BYTES_MAX:
         raise KubeconfigError(f"{path} is larger than {FILE_BYTES_MAX} bytes")
     if text.startswith(b"{"):
-        # Rota's own is JSON, which is YAML too, but read without loading PyYAML.
+        # Rota's own is JSON, which can be read without loading PyYAML.
         with contextlib.suppress(msgspec.DecodeError):
             return msgspec.json.decode(text, type=File)
     return _load_yaml(path, text)
@@ -204,7 +204,7 @@ def _exec_config(cluster: Cluster) -> Any:
 
 
 def _pem(path: Path, data: str, file: str) -> str:
-    """What is in the file itself in base64, or else in another file."""
+    """Return PEM data from base64 in the file itself, or else from another file."""
     if data:
         try:
             return base64.b64decode(data, validate=True).decode()

@@ -1,4 +1,4 @@
-"""The backend in the same process: straight on the registry, no sockets."""
+"""The backend in the same process: a registry, without sockets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rota.registry.errors import not_atomic, not_served
 
 
 class LocalBackend:
-    """A registry as a backend. The registry is the caller's to start and stop."""
+    """A registry as a backend. The caller starts and stops the registry."""
 
     atomic = True
 
@@ -50,11 +50,11 @@ class LocalBackend:
         return await self._registry.write(operations)
 
     async def close(self) -> None:
-        """Nothing of its own to close."""
+        """Do nothing: the caller owns the registry."""
 
 
 def prepared(registry: Registry, operations: Sequence[Operation], at: float) -> Sequence[Operation]:
-    """Decide operations as of a moment to come. What is returned is written in little time then."""
+    """Validate operations as of a later time. The result can be written quickly then."""
     decide = registry.decide_at(at)
     return [
         msgspec.structs.replace(o, verb="decided", body=encoded(decided(decide, o)), subresource="") for o in operations

@@ -1,4 +1,4 @@
-"""Where objects are in the API, as Kubernetes' URLs have it."""
+"""The URLs of objects in Kubernetes' API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Query = Iterator[tuple[str, str]]
 
 
 def collection(kind: Kind, namespace: str) -> str:
-    """All objects of a kind, in a namespace or (empty) in all."""
+    """Return the path of all objects of a kind, in a namespace, or in all if it is empty."""
     root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
     if not kind.namespaced or not namespace:
         return f"{root}/{kind.plural}"
@@ -21,14 +21,14 @@ def collection(kind: Kind, namespace: str) -> str:
 
 
 def creation(kind: Kind, namespace: str) -> str:
-    """Where objects of a kind are made."""
+    """Return the path at which objects of a kind are created."""
     if kind.namespaced and not namespace:
         raise bad_request("an empty namespace may not be set during creation")
     return collection(kind, namespace)
 
 
 def item(kind: Kind, namespace: str, name: str, subresource: str = "") -> str:
-    """One object, or a part of it."""
+    """Return the path of one object, or of a subresource."""
     if kind.namespaced and not namespace:
         raise bad_request("an empty namespace may not be set when a resource name is provided")
     path = f"{collection(kind, namespace)}/{_segment(name)}"
@@ -36,7 +36,7 @@ def item(kind: Kind, namespace: str, name: str, subresource: str = "") -> str:
 
 
 def _segment(name: str) -> str:
-    # Decoded by the server before it is split: what holds a slash would name something else there.
+    # The server decodes the path before it splits it, so an encoded slash would name something else.
     if name in ("", ".", "..") or "/" in name or "%" in name:
         raise bad_request(f'invalid resource name "{name}": it is no part of a path')
     return quote(name, safe="")
@@ -76,7 +76,7 @@ def watch_query(options: WatchOptions, seconds: int) -> Query:
 
 
 def delete_body(options: DeleteOptions) -> dict[str, object]:
-    """DeleteOptions; empty when nothing is asked for."""
+    """Return DeleteOptions; empty if they have no effect."""
     body: dict[str, object] = {}
     if options.propagation:
         body["propagationPolicy"] = options.propagation

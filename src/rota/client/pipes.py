@@ -1,4 +1,4 @@
-"""Our ends of pipes, to a command or to a thread, without waiting in the kernel."""
+"""Read and write pipes without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rota.trees.bounds import PIECE_BYTES
 
 
 class Pipe:
-    """One end. Used by one task at a time."""
+    """One end of a pipe. One task uses it at a time."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
@@ -18,7 +18,7 @@ class Pipe:
         self._loop = asyncio.get_running_loop()
 
     async def read(self) -> bytes:
-        """What has come; empty at the end."""
+        """Read what has arrived; empty at the end."""
         while True:
             try:
                 return os.read(self._descriptor, PIECE_BYTES)
@@ -26,7 +26,7 @@ class Pipe:
                 await self._ready(self._loop.add_reader, self._loop.remove_reader)
 
     async def write(self, data: bytes) -> None:
-        """Returns when all of it is taken. Raises BrokenPipeError when nobody will."""
+        """Return when all of it is written. Raises BrokenPipeError."""
         rest = memoryview(data)
         while rest:
             try:

@@ -18,30 +18,30 @@ from rota.client.websocket.connection import HEARTBEAT, HEARTBEAT_LOCAL, WebSock
 
 CLOSE_SECONDS_MAX = 1.0
 ERROR_BYTES_MAX = 1024 * 1024
-"""Of the body of a refused stream; the rest is left."""
+"""Bytes that are read of the error of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a server listens."""
+    """The address of a server."""
 
     url: str
-    """For people, and without credentials."""
+    """The URL for messages, without credentials."""
     host: str = ""
     port: int = 0
     server_name: str = ""
-    """Whom the certificate must name; the host unless it is said."""
+    """The name that the certificate must have; empty for the host."""
     socket_path: str = ""
-    """Of a Unix socket: then there is neither host nor port."""
+    """The path of a Unix socket; then there is neither host nor port."""
 
     @property
     def authority(self) -> str:
-        """What the header Host says."""
+        """The value of the Host header."""
         return "localhost" if self.socket_path else authority(self.host, self.port)
 
 
 class Stream:
-    """An answer that is read piece by piece. Close it, whatever happens."""
+    """An answer that is read piece by piece. Close it in any case."""
 
     def __init__(
         self, connection: Connection, status: int, headers: Headers, piece_bytes_max: int, end: Callable[[], None]
@@ -54,7 +54,7 @@ class Stream:
         self.headers = headers
 
     async def piece(self) -> bytes:
-        """What has come since the last piece; empty at the end."""
+        """Return the body received since the last piece; empty at the end."""
         if self._gunzip is None:
             return await self._connection.piece()
         while not (out := self._gunzip.take(self._piece_bytes_max)):
@@ -71,7 +71,7 @@ class Stream:
             yield piece
 
     async def whole(self) -> Response:
-        """The rest of a refusal."""
+        """Return the rest of an error."""
         body = b""
         while len(body) < ERROR_BYTES_MAX and (piece := await self.piece()):
             body += piece
@@ -84,13 +84,13 @@ class Stream:
 
 
 class _Held:
-    """The connection of a stream that is to be."""
+    """The connection of a stream that is being opened."""
 
     connection: Connection | None = None
 
 
 class Pool:
-    """Requests wait for a free connection in the order in which they came. Streams have theirs to themselves.
+    """The connections to one server. Requests wait for a free one in order; a stream has one of its own.
 
     A request that is cancelled or fails closes its connection.
     """
@@ -111,7 +111,7 @@ class Pool:
         self._websockets: set[WebSocket] = set()
 
     async def request(self, request: bytes, patience_seconds: float = 0) -> Response:
-        """Send a request, encoded, and take its answer whole. It may be long in coming, if that is said."""
+        """Send an encoded request. Returns the whole answer, which may take `patience_seconds`."""
         self._check()
         async with self._free:
             connection = self._idle_one() or await self._connect()
@@ -124,14 +124,15 @@ class Pool:
                 self._end(connection)
 
     async def stream(self, request: bytes, patience_seconds: float) -> Stream:
-        """Send a request, and take its answer piece by piece. Once it has begun it may be silent for that long."""
+        """Send a request, and read its answer piece by piece. Once it has begun it may be silent for that long."""
         with self._streaming() as held:
             connection = held.connection = self._idle_one() or await self._connect()
             connection.send(request, streaming=True)
             return await self._answered(connection, patience_seconds)
 
     async def upload(self, request: bytes, body: AsyncIterator[bytes]) -> tuple[Response, bool]:
-        """Send a request, and a body as it is made if the server wants it. Returns its answer, and whether it did."""
+        """Send a request, and a body while it is made if the server accepts it. Returns the answer, and whether it
+        did."""
         with self._streaming() as held:
             connection = held.connection = await self._connect()
             connection.send(request)
@@ -141,7 +142,7 @@ class Pool:
         return response, took
 
     async def websocket(self, request: bytes, upgrade: Upgrade) -> WebSocket | Response:
-        """Send a request for a WebSocket. Returns the answer when it is another one."""
+        """Send a request for a WebSocket. Returns the answer if it is an error."""
         with self._streaming() as held:
             connection = held.connection = await self._connect()
             websocket = await upgraded(connection, request, upgrade, self.endpoint.url)
@@ -160,13 +161,13 @@ class Pool:
         return websocket
 
     def upgrade(self, protocols: Sequence[str]) -> Upgrade:
-        """A request for a WebSocket, by its headers."""
+        """Return a request for a WebSocket."""
         heartbeat = HEARTBEAT_LOCAL if self.endpoint.socket_path else HEARTBEAT
         return Upgrade(protocols, self.endpoint.url, heartbeat, self.limits)
 
     @contextmanager
     def _streaming(self) -> Iterator[_Held]:
-        """Count a stream, and give it up with its connection if it does not come to be."""
+        """Count a stream. If it cannot be opened, uncount it and close its connection."""
         self._check()
         if self._streams >= self.limits.streams:
             raise TooManyStreams(f"{self._streams} streams from {self.endpoint.url} are open: close some first")
@@ -187,14 +188,14 @@ class Pool:
         return Stream(connection, status, headers, self.limits.stream_buffer_bytes, end)
 
     def use(self, tls: ssl.SSLContext) -> None:
-        """Open further connections with another certificate."""
+        """Use another client certificate for further connections."""
         self._tls = tls
         for connection in self._idle:
             connection.close()
         self._idle.clear()
 
     async def close(self) -> None:
-        """Close everything, also what is under way."""
+        """Close all connections, used ones included."""
         self._closed = True
         if self._loop is not asyncio.get_running_loop():
             return
@@ -215,7 +216,7 @@ class Pool:
             raise self._is_closed()
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            # Connections live and die with their event loop; a client may be used in several, one after the other.
+            # Connections belong to an event loop. A client may be used in several, one after the other.
             self._forget()
             self._loop = loop
 

@@ -1,8 +1,8 @@
-"""Which server a client speaks to, and how it is recognised there.
+"""Find the server that a client connects to, and its credentials there.
 
-What is said explicitly wins. Without it, `ROTA_CONTEXT` names a context of the kubeconfig. Without that, it is the
-local server. `KUBECONFIG` says where contexts are looked up, and never on its own which server it is: it is set for
-other tools, and a laptop's Rota must not turn out to be someone's cluster.
+Explicit settings win. Without them, `ROTA_CONTEXT` names a context of the kubeconfig. Without that, it is the local
+server. `KUBECONFIG` says where contexts are looked up, but never selects a server by itself: it is set for other tools,
+and a command for a laptop's Rota must not reach somebody's cluster.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ PathLike = str | os.PathLike[str]
 
 
 class KubeconfigError(ValueError):
-    """It is not clear which server is meant, or how to be recognised there; the message says what is wrong, where."""
+    """The settings do not lead to a server or a credential. The message says what is wrong, and where."""
 
 
 @dataclass(frozen=True)
 class Tls:
-    """How the server's certificate is checked."""
+    """Settings for the verification of the server's certificate."""
 
     authority: str = ""
-    """Certificates that are trusted, as PEM; empty: those that the system trusts."""
+    """Trusted certificates, as PEM; empty for those that the system trusts."""
     insecure: bool = False
-    """Do not check at all."""
+    """Skip the verification."""
 
     def context(self, certificate: str) -> ssl.SSLContext:
-        """For connections that show this client certificate, if there is one."""
+        """Return a context for connections with this client certificate, if there is one."""
         try:
             context = ssl.create_default_context(cadata=self.authority or None)
         except ssl.SSLError as error:
@@ -72,19 +72,19 @@ def _load(context: ssl.SSLContext, certificate: str) -> None:
 
 @dataclass(frozen=True)
 class Target:
-    """A server, and how to be recognised there."""
+    """A server, and the credentials for it."""
 
     endpoint: Endpoint
     tls: Tls | None = None
-    """None: no TLS."""
+    """None for a connection without TLS."""
     credentials: Credentials = field(default_factory=lambda: Fixed(Credential()))
     namespace: str = DEFAULT_NAMESPACE
     path: str = ""
-    """Under which the server's paths are."""
+    """The path below which the server's paths are."""
 
 
 def find(home: PathLike | None, kubeconfig: PathLike | None, context: str | None) -> Target:
-    """The server that is meant."""
+    """Return the target that the settings name. Raises KubeconfigError."""
     if home is not None and (kubeconfig is not None or context is not None):
         raise KubeconfigError("a home means the server that runs there: say either home, or kubeconfig and context")
     if home is None and kubeconfig is None and context is None:
@@ -93,7 +93,7 @@ def find(home: PathLike | None, kubeconfig: PathLike | None, context: str | None
         return local(home)
     if kubeconfig is None and context == IN_CLUSTER:
         return in_cluster()
-    # Read by hand: lightkube's loader takes a quarter of a second to import and adds nothing to what is here. It knows
+    # Parsed here: lightkube's loader takes a quarter of a second to import and adds nothing to what is here. It knows
     # one file only; its plugins have no expiry, time-out, certificates or v1 protocol; it refuses auth-provider too.
     from rota.client.kubeconfig import read
 
@@ -107,14 +107,15 @@ def _kubeconfigs() -> list[str]:
 
 
 def local(home: PathLike | None = None) -> Target:
-    """The server of this machine, over its Unix socket. The socket knows the user: no token is needed."""
+    """Return the server of this machine, over its Unix socket. It identifies the user by the socket, without a
+    token."""
     place = Path(home if home is not None else os.environ.get("ROTA_HOME") or HOME_DEFAULT).expanduser()
     path = str(place / SOCKET_NAME)
     return Target(Endpoint(url=f"unix:{path}", socket_path=path))
 
 
 def in_cluster(account: Path = SERVICE_ACCOUNT) -> Target:
-    """The API server of the cluster in which this process runs, as the pod's service account."""
+    """Return the API server of the cluster in which this process runs, with the pod's service account."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise KubeconfigError(
@@ -132,7 +133,7 @@ def in_cluster(account: Path = SERVICE_ACCOUNT) -> Target:
 def at_url(
     url: str, *, tls: Tls, credentials: Credentials, server_name: str = "", namespace: str = DEFAULT_NAMESPACE
 ) -> Target:
-    """A server by its URL."""
+    """Return the server at a URL. Raises KubeconfigError."""
     parts = urlsplit(url if "://" in url else f"https://{url}")
     try:
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)

@@ -1,4 +1,4 @@
-"""How a connection becomes a WebSocket, as a client has it."""
+"""Open a WebSocket as a client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rota.client.websocket.connection import HEARTBEAT_LOCAL, Heartbeat, WebSock
 from rota.client.websocket.framing import MESSAGE_BYTES_MAX
 
 ANSWER_BYTES_MAX = 1024 * 1024
-"""Of a refusal."""
+"""Bytes of an error."""
 OPEN_SECONDS_MAX = 10.0
 
 
@@ -27,7 +27,7 @@ class Refused(ConnectionFailed):
 
 
 class Upgrade:
-    """The request for one WebSocket, and what its answer comes to."""
+    """A request for a WebSocket. Called with the headers of the answer, it makes the WebSocket."""
 
     def __init__(self, protocols: Sequence[str], place: str, heartbeat: Heartbeat, limits: Limits) -> None:
         self._key = handshake.new_key()
@@ -41,7 +41,7 @@ class Upgrade:
         return handshake.request_headers(self._key, self._protocols)
 
     def __call__(self, headers: Headers) -> WebSocket:
-        """What an answer that switches protocols has agreed to. Raises BadAnswer."""
+        """Return the WebSocket of an answer that switches protocols. Raises BadAnswer."""
         said = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
         try:
             protocol = handshake.agreed(said, self._key, self._protocols)
@@ -57,7 +57,7 @@ class Upgrade:
 
 
 async def upgraded(connection: Connection, request: bytes, upgrade: Upgrade, place: str) -> WebSocket | None:
-    """Send a request for a WebSocket. None: the server has another answer, which is to be read."""
+    """Send a request for a WebSocket. Returns None if the server sends another answer, which is left to read."""
     try:
         async with asyncio.timeout(OPEN_SECONDS_MAX):
             connection.send(request, streaming=True, upgrade=upgrade)
@@ -78,9 +78,9 @@ async def connect_unix(
     heartbeat: Heartbeat = HEARTBEAT_LOCAL,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
 ) -> WebSocket:
-    """A WebSocket to a server on a Unix socket. `target` is the path of the request, with its query.
+    """Open a WebSocket to a server on a Unix socket. `target` is the path of the request, with its query.
 
-    Raises `Refused` when the server has another answer, and other kinds of `ConnectionFailed` when it has none.
+    Raises `Refused` if the server answers with an error, and other kinds of `ConnectionFailed` if it does not answer.
     """
     limits = Limits(message_bytes=message_bytes_max)
     upgrade = Upgrade(protocols, path, heartbeat, limits)

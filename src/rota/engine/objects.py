@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar, cast
 from rota.api import BY_BUCKET, Kind, Object
 from rota.api.decoding import DECODED_OBJECTS_MAX, decoded, decoded_anew
 from rota.client import ALL_NAMESPACES, Backend, Cache, Client, Key, Update
-from rota.client.calls import Sleep
+from rota.client.requests import Sleep
 from rota.engine.own_writes import OwnWrites
 from rota.registry import Registry
 from rota.registry.pacing import Pace

@@ -1,10 +1,11 @@
 """Manifests and project files: load, check, plan and deploy them.
 
-Promises: loading reads all files and reports all problems together, each as `file:line:column: path: message`; an
-object that loads has fields, bounds and rules that a server accepts, because the same code checks both; input is
-bounded in size, depth and expansion.
+- *All problems.* Loading reports the problems of all files together, each as `file:line:column: path: message`.
+- *A server's checks.* Fields, bounds and rules are checked by the code of the server, so what loads is accepted there.
+- *Bounded.* Files have limits of size, depth, number of documents and expansion.
+- *All or nothing.* A deploy writes nothing before the server has accepted all of it in a dry run.
 
-Never: fills in what the file omits, or chooses between two readings of a text. Loading never contacts a server.
+Never: fills in what a file omits, chooses between two readings of a text. Loading never contacts a server.
 """
 
 from rota.manifest.load import Manifest, ManifestError, load, loads

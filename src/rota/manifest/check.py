@@ -26,7 +26,7 @@ def resolve_kind(node: Node, source: str, path: str = "") -> tuple[Kind | None, 
     """Return the kind that a document names, or the problems with its apiVersion and kind."""
 
     def wrong(where: Node, field: str, message: str) -> Problem:
-        return Problem(source, where.line, where.column, _join(path, field), message)
+        return Problem(source, where.line_number, where.column, _join(path, field), message)
 
     if node.fields is None:
         return None, [wrong(node, "", "an object with apiVersion, kind and metadata is expected here")]
@@ -182,7 +182,7 @@ def _below(node: Node | None, step: str | int) -> Node | None:
 
 def _position(node: Node, steps: list[str | int], *, at_key: bool) -> tuple[int, int]:
     """Return the position of a value or of its key; if it is missing, of its parent."""
-    position = (node.line, node.column)
+    position = (node.line_number, node.column)
     for i, step in enumerate(steps):
         inner = _below(node, step)
         if inner is None:
@@ -192,7 +192,7 @@ def _position(node: Node, steps: list[str | int], *, at_key: bool) -> tuple[int,
         if isinstance(step, str) and ((last and at_key) or missing_below):
             position = node.keys[step]
         else:
-            position = (inner.line, inner.column)
+            position = (inner.line_number, inner.column)
         node = inner
     return position
 

@@ -358,7 +358,7 @@ def _unlabelled(uid: str, project: str) -> list[Json]:
 
 
 def _located(manifest: Manifest, why: str) -> str:
-    return f"{manifest.source}:{manifest.line}: {why}"
+    return f"{manifest.source}:{manifest.line_number}: {why}"
 
 
 def make_step(manifest: Manifest, live: Json | None) -> Step:

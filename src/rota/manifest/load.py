@@ -28,7 +28,7 @@ class Manifest:
     kind: Kind
     object: dict[str, Any]
     source: str
-    line: int
+    line_number: int
 
     @property
     def name(self) -> str:
@@ -135,9 +135,9 @@ def _load_text(text: bytes | str, source: str, found: list[Manifest], problems: 
             if kind is not None:
                 wrong = check(kind, node, source, path)
                 if not wrong:
-                    found.append(Manifest(kind, node.plain(), source, node.line))
+                    found.append(Manifest(kind, node.plain(), source, node.line_number))
             here += wrong
-    problems += sorted(here, key=lambda problem: (problem.line, problem.column))
+    problems += sorted(here, key=lambda problem: (problem.line_number, problem.column))
 
 
 def _members(document: Node) -> Iterator[tuple[Node, str]]:
@@ -159,6 +159,6 @@ def _duplicates(found: list[Manifest], namespace: str = "") -> list[Problem]:
         key = (manifest.kind.name, place, manifest.name)
         known = first.setdefault(key, manifest)
         if known is not manifest:
-            message = f'{manifest.kind.name} "{manifest.name}" is also at {known.source}:{known.line}'
-            out.append(Problem(manifest.source, manifest.line, 1, "metadata.name", message))
+            message = f'{manifest.kind.name} "{manifest.name}" is also at {known.source}:{known.line_number}'
+            out.append(Problem(manifest.source, manifest.line_number, 1, "metadata.name", message))
     return out

@@ -132,7 +132,7 @@ class _Planner:
 
     def _position(self, id_: str) -> tuple[str, int]:
         manifest = self._r.written.get(id_)
-        return (manifest.source, manifest.line) if manifest is not None else ("", 0)
+        return (manifest.source, manifest.line_number) if manifest is not None else ("", 0)
 
     def _needs(self, id_: str) -> list[str]:
         return list(dict.fromkeys(edge.target for edge in self._r.graph.references(id_)))

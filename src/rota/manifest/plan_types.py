@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from msgspec import Struct
+from msgspec import field as renamed
 
 CauseType = Literal["Missing", "Circle", "Controller", "Object"]
 """An object is missing; objects wait for each other; a controller failed; an object is not ready by itself."""
@@ -28,7 +29,7 @@ class Ready(Struct, frozen=True, rename="camel"):
     needs: list[str]
     """The ids of the objects that it refers to."""
     source: str
-    line: int
+    line_number: int = renamed(name="line")
     """The position of its manifest; empty and 0 if it has none."""
 
 
@@ -48,7 +49,7 @@ class HeldUp(Struct, frozen=True, rename="camel"):
     reason: str
     message: str
     source: str
-    line: int
+    line_number: int = renamed(name="line")
 
 
 class Cause(Struct, frozen=True, rename="camel"):
@@ -62,7 +63,7 @@ class Cause(Struct, frozen=True, rename="camel"):
     message: str
     advice: str
     source: str
-    line: int
+    line_number: int = renamed(name="line")
     held_up: list[HeldUp]
     """The objects that it blocks, each below its blocker."""
     elsewhere: list[str]
@@ -86,7 +87,7 @@ class NotHonoured(Struct, frozen=True, rename="camel"):
     name: str
     message: str
     source: str
-    line: int
+    line_number: int = renamed(name="line")
 
 
 class Summary(Struct, frozen=True, rename="camel"):

@@ -73,7 +73,7 @@ def loads_project(text: bytes | str, source: str, folder: Path, environment: Map
     """Load a project from a text. Paths in it are relative to the folder."""
     documents, problems = parse(text, source)
     if not problems and len(documents) != 1:
-        where = documents[1].line if documents else 0
+        where = documents[1].line_number if documents else 0
         what = "a project file is one document; remove the ---" if documents else "empty; it begins with name: NAME"
         problems = [Problem(source, where, 1, "", what)]
     if problems:
@@ -89,14 +89,14 @@ def loads_project(text: bytes | str, source: str, folder: Path, environment: Map
 def _with_hint(problem: Problem, text: bytes | str) -> Problem:
     """Add a hint to a syntax error on a line with `${`, which YAML reads as the start of a map."""
     lines = (text if isinstance(text, str) else text.decode("utf-8", "replace")).split("\n")
-    line = lines[problem.line - 1] if 0 < problem.line <= len(lines) else ""
+    line = lines[problem.line_number - 1] if 0 < problem.line_number <= len(lines) else ""
     if "flow" not in problem.message or "${" not in line:
         return problem
     return problem._replace(message=f"{problem.message}; {IN_BRACES}")
 
 
 def _position(problem: Problem) -> tuple[int, int]:
-    return problem.line, problem.column
+    return problem.line_number, problem.column
 
 
 @dataclass(slots=True)
@@ -125,7 +125,9 @@ class _Compiler:
 
     def compile(self, top: Node) -> Project:
         if top.fields is None:
-            raise ManifestError([Problem(self._source, top.line, top.column, "", "a project file begins with name:")])
+            raise ManifestError(
+                [Problem(self._source, top.line_number, top.column, "", "a project file begins with name:")]
+            )
         self._check_keys(top, ["name", *SECTIONS], "")
         self._project = self._name(top, "", {}, "project")
         for name, section in SECTIONS.items():
@@ -146,7 +148,7 @@ class _Compiler:
         return Project(self._project, self._source, manifests, code.packs, self._mentioned, partial, code.places)
 
     def _report(self, node: Node, path: str, message: str, key: str = "") -> None:
-        line, column = node.keys.get(key, (node.line, node.column))
+        line, column = node.keys.get(key, (node.line_number, node.column))
         self._problems.append(Problem(self._source, line, column, path, message))
 
     # Sections and entries.
@@ -201,7 +203,7 @@ class _Compiler:
         if name in first:
             self._report(inner, at, f'the {what} "{name}" is already on line {first[name]}')
             return ""
-        first[name] = inner.line
+        first[name] = inner.line_number
         return name
 
     # Entries to objects.
@@ -216,7 +218,7 @@ class _Compiler:
         for path, inner in nested:
             schedule = self._entry(NESTED, inner, path, list(NESTED.properties), first)
             if schedule is not None:
-                reference = _map(inner, {"name": Node(inner.line, inner.column, entry.name)})
+                reference = _map(inner, {"name": Node(inner.line_number, inner.column, entry.name)})
                 schedule.name = f"{entry.name}.{schedule.name}"
                 self._schedule(schedule, {"functionRef": reference})
         if not fields and not nested:
@@ -224,7 +226,7 @@ class _Compiler:
             if all(key == "name" or _is_empty(inner) for key, inner in (node.fields or {}).items()):
                 self._report(node, entry.path, "it says nothing: give it entrypoint and path, or schedules")
         elif not fields:
-            self._mentioned[entry.name] = node.line
+            self._mentioned[entry.name] = node.line_number
         elif any(key in fields for key in CODE_FIELDS):
             self._declare(entry, entry.name, self._code.with_code(node, fields, entry.path))
         else:
@@ -250,7 +252,7 @@ class _Compiler:
         obj: dict[str, Any] = self._object(entry, name, fields).plain()
         prune(entry.section.spec, obj["spec"], "spec", [])
         declared = self._schedules if kind is NESTED.kind else self._manifests
-        declared.append(Manifest(kind, obj, self._source, node.line))
+        declared.append(Manifest(kind, obj, self._source, node.line_number))
 
     def _object(self, entry: _Entry, name: str, fields: dict[str, Node]) -> Node:
         kind, node = entry.section.kind, entry.node
@@ -265,13 +267,13 @@ def _is_empty(node: Node) -> bool:
 
 
 def _scalar(at: Node, value: str) -> Node:
-    return Node(at.line, at.column, value)
+    return Node(at.line_number, at.column, value)
 
 
 def _map(at: Node, fields: dict[str, Node]) -> Node:
     """Return a map at the position of another node, which is also the position of keys that it does not have."""
-    keys = {key: at.keys.get(key, (at.line, at.column)) for key in fields}
-    return Node(at.line, at.column, None, fields, keys, None, 1 + sum(inner.size for inner in fields.values()))
+    keys = {key: at.keys.get(key, (at.line_number, at.column)) for key in fields}
+    return Node(at.line_number, at.column, None, fields, keys, None, 1 + sum(inner.size for inner in fields.values()))
 
 
 def _in_file_terms(problem: Problem, prefix: str) -> Problem:

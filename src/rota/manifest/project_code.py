@@ -59,7 +59,7 @@ class Code:
         digest = self._digests[path]
         if digest is None:
             return None
-        position = (node.line, node.column)
+        position = (node.line_number, node.column)
         return Node(*position, None, {"digest": _scalar(node, digest)}, {"digest": position})
 
     def _leads_out(self, path: Path) -> bool:
@@ -91,14 +91,14 @@ class Code:
         return packed.digest
 
     def _report(self, node: Node, path: str, message: str, key: str = "") -> None:
-        line, column = node.keys.get(key, (node.line, node.column))
+        line, column = node.keys.get(key, (node.line_number, node.column))
         self.problems.append(Problem(self._source, line, column, path, message))
 
 
 def _scalar(at: Node, value: str) -> Node:
-    return Node(at.line, at.column, value)
+    return Node(at.line_number, at.column, value)
 
 
 def _inline(at: Node) -> Node:
-    position = (at.line, at.column)
+    position = (at.line_number, at.column)
     return Node(*position, None, {"inline": _scalar(at, "")}, {"inline": position})

@@ -33,14 +33,14 @@ class Environment:
 
     def fill(self, top: Node) -> None:
         """Expand all values in place, and collect problems in `problems`."""
-        seen: set[Node] = set()
+        expanded: set[Node] = set()
         work: list[tuple[Node, str]] = [(top, "")]
         while work:
             node, path = work.pop()
             # All aliases of an anchor share one node.
-            if node in seen:
+            if node in expanded:
                 continue
-            seen.add(node)
+            expanded.add(node)
             work += [(inner, at) for inner, at in _inside(node, path)]
             if isinstance(node.value, str) and "$" in node.value:
                 self._fill_value(node, path)
@@ -82,7 +82,7 @@ class Environment:
         return value
 
     def _report(self, node: Node, path: str, message: str) -> None:
-        self.problems.append(Problem(self._source, node.line, node.column, path, message))
+        self.problems.append(Problem(self._source, node.line_number, node.column, path, message))
 
     # Types.
 
@@ -91,7 +91,7 @@ class Environment:
         text = self._texts.get(node)
         if text is not None:
             wants_text = schema.get("type") == "string" and not schema.get("x-kubernetes-int-or-string")
-            return Node(node.line, node.column, text) if wants_text else node
+            return Node(node.line_number, node.column, text) if wants_text else node
         if schema.get(PRESERVE):
             return node
         if node.fields is not None:
@@ -101,10 +101,10 @@ class Environment:
                 name: inner for name, inner in node.fields.items() if not (inner.is_null and (rest or name in known))
             }
             fields = {name: self.typed_by(inner, known.get(name, rest)) for name, inner in written.items()}
-            return Node(node.line, node.column, None, fields, node.keys, None, node.size)
+            return Node(node.line_number, node.column, None, fields, node.keys, None, node.size)
         if node.items is not None:
             items = [self.typed_by(inner, schema.get("items", {})) for inner in node.items]
-            return Node(node.line, node.column, None, None, {}, items, node.size)
+            return Node(node.line_number, node.column, None, None, {}, items, node.size)
         return node
 
 

@@ -84,7 +84,7 @@ class Rehearsal:
         if id_ in self.before or id_ in self.unchanged:
             return ""
         if (manifest := self.written.get(id_)) is not None:
-            return f"{manifest.source}:{manifest.line}"
+            return f"{manifest.source}:{manifest.line_number}"
         obj = self.find(id_)
         for owner in obj.metadata.owner_references if obj is not None else ():
             kind = KINDS.get(owner.kind)
@@ -157,8 +157,8 @@ def _by_id(manifests: Iterable[Manifest], namespace: str) -> dict[str, Manifest]
     for manifest in manifests:
         known = written.setdefault(manifest_id(manifest, namespace), manifest)
         if known is not manifest:
-            message = f'{manifest.kind.name} "{manifest.name}" is also at {known.source}:{known.line}'
-            problems.append(Problem(manifest.source, manifest.line, 1, "metadata.name", message))
+            message = f'{manifest.kind.name} "{manifest.name}" is also at {known.source}:{known.line_number}'
+            problems.append(Problem(manifest.source, manifest.line_number, 1, "metadata.name", message))
     if problems:
         raise ManifestError(problems)
     return written
@@ -247,6 +247,6 @@ async def apply_all(client: Client, manifests: Iterable[Manifest]) -> None:
         try:
             await client.apply(manifest.object)
         except ApiError as error:
-            problems.append(Problem(manifest.source, manifest.line, 1, "", error.message))
+            problems.append(Problem(manifest.source, manifest.line_number, 1, "", error.message))
     if problems:
         raise ManifestError(problems)

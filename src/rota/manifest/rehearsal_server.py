@@ -62,13 +62,13 @@ def lasting_failures(objects: Objects, there: Mapping[str, Json], touched: Seque
         kind, namespace = kind_of(id_), id_.split("/", 2)[1]
         for one in references(kind, obj) if kind is not None else ():
             referrers.setdefault(one.kind.key(namespace if one.kind.namespaced else "", one.name), []).append(id_)
-    coming, seen = list(touched), set(touched)
+    coming, known = list(touched), set(touched)
     for id_ in coming:
-        fresh = [one for one in dict.fromkeys(referrers.get(id_, ())) if one not in seen]
-        seen.update(fresh)
+        fresh = [one for one in dict.fromkeys(referrers.get(id_, ())) if one not in known]
+        known.update(fresh)
         coming += fresh
     return frozenset(
-        obj["metadata"]["uid"] for id_, obj in there.items() if id_ not in seen and _has_lasting_failure(objects, id_)
+        obj["metadata"]["uid"] for id_, obj in there.items() if id_ not in known and _has_lasting_failure(objects, id_)
     )
 
 

@@ -42,13 +42,13 @@ class Problem(NamedTuple):
     """One problem and its position. Lines and columns count from 1; 0 stands for the whole source."""
 
     source: str
-    line: int
+    line_number: int
     column: int
     path: str
     message: str
 
     def __str__(self) -> str:
-        place = f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+        place = f"{self.source}:{self.line_number}:{self.column}" if self.line_number else self.source
         return ": ".join(part for part in (place, self.path, self.message) if part)
 
 
@@ -56,7 +56,7 @@ class Problem(NamedTuple):
 class Node:
     """One value and its position. A scalar has a `value`, a map has `fields`, a list has `items`."""
 
-    line: int
+    line_number: int
     column: int
     value: Any = None
     fields: dict[str, Node] | None = None
@@ -113,16 +113,11 @@ def parse(text: bytes | str, source: str) -> tuple[list[Node], list[Problem]]:
     return reader.documents, reader.problems
 
 
-class _Mark(NamedTuple):
-    line: int
-    column: int
-
-
-def _mark(text: bytes | str, position: int) -> _Mark:
+def _mark(text: bytes | str, position: int) -> yaml.Mark:
     """Return the position of an unreadable character."""
     raw = text.encode() if isinstance(text, str) else text
     before = raw[:position]
-    return _Mark(before.count(b"\n"), position - before.rfind(b"\n") - 1)
+    return yaml.Mark("", position, before.count(b"\n"), position - before.rfind(b"\n") - 1, None, 0)
 
 
 def _is_tab(text: bytes | str, mark: Any) -> bool:

@@ -1,8 +1,9 @@
-"""HTTP, and nothing but HTTP: Kubernetes' API over TLS and a Unix socket, and the gateway beside it.
+"""The HTTP of a server: Kubernetes' API over TLS and a Unix socket, the gateway beside it, and the edge for functions.
 
-Promises: what the registry says is what a client hears, in Kubernetes' URLs, codes and words; every connection, head,
-body, stream and credential has a bound with a proper answer; nothing is served without a credential but health; every
-write leaves a line in the audit trail.
+- *Kubernetes' API.* URLs, status codes and the words of errors are Kubernetes'. The registry decides what a verb does.
+- *Closed.* The API and the gateway serve nothing without a credential but health and the public certificate authority.
+- *Bounded.* Connections, heads, bodies, requests of a credential and unread answers have limits, each with an answer.
+- *Recorded.* Every write has a line in the audit trail, which never has content of the object.
 
 Never: decides what a verb means, keeps anything for a client that does not read, writes a Secret's data anywhere.
 """

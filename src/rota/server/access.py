@@ -1,8 +1,8 @@
-"""The decisions of the gateway, and the table of endpoints that names one for each of them.
+"""The authorization of the gateway: decisions, and the table of endpoints that names one for each.
 
-- An endpoint without a decision cannot be written down, and what is not in the table is not served.
-- A decision is made before anything of a request is looked at but its path and its credential.
-- Objects have the decision `auth.allows`, whichever way they are reached: by their own URL, by `/v1`, or in a batch.
+- Every endpoint has a decision, and a path that is not in the table is not served.
+- A decision is made from the path and the credential, before the rest of a request is read.
+- Access to objects is decided by `auth.allows` in all cases: by their own URL, by `/v1`, or in a batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOT_FOUND = "the server could not find the requested resource"
 
 
 class Asking(NamedTuple):
-    """Who asks, and for what."""
+    """The user and the subject of a request."""
 
     user: User
     objects: Objects
@@ -37,16 +37,16 @@ class Asking(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Who is let in. `check` raises ApiError for everybody else."""
+    """A check of who may use an endpoint. `check` raises ApiError for all others."""
 
     name: str
     check: Callable[[Asking], None]
     goes_in: bool = False
-    """Whether it lets somebody into an instance. Who may not be there any more is out again, answered or not."""
+    """True for access to the inside of an instance. It is cut when the credential ends, even before the answer."""
 
 
 def may(verb: str, kind: Kind, part: str = "") -> Decision:
-    """Those who may do this to an object, as by its own URL, or to a part of it."""
+    """Admit users who may do this to an object, or to a part of it, by its own URL."""
 
     def check(asking: Asking) -> None:
         if not allows(asking.user, verb, kind, asking.namespace, asking.name, part):
@@ -56,7 +56,7 @@ def may(verb: str, kind: Kind, part: str = "") -> Decision:
 
 
 def of_claim(verb: str) -> Decision:
-    """Those who may do it to the object, and who has the claim itself, for as long as it has an instance."""
+    """Admit users who may do it to the object, and the claim's own token as long as the claim has an instance."""
 
     def check(asking: Asking) -> None:
         user = asking.user
@@ -78,7 +78,7 @@ def _check_admin(asking: Asking) -> None:
 
 
 def entering(verb: str, part: str) -> Decision:
-    """Those who may be inside an instance by one of its parts, and who holds it."""
+    """Admit users who may enter an instance by one of its parts, and the instance's holder."""
 
     def check(asking: Asking) -> None:
         authorise(asking.user, asking.objects, asking.namespace, asking.name, verb, part)
@@ -129,26 +129,27 @@ INSTANCE_LOG = Decision("get instances/log, or who holds the instance", _check_l
 RUNNER = Decision("the instance's own runner", _check_runner)
 BLOB_WRITER = Decision("deployers, and update blobs", _check_blob_writer)
 BLOB_READER = Decision("deployers, get blobs, and runners of what refers to it", _check_blob_reader)
-"""Which blobs a runner gets is decided where they are read: it follows from the Functions of its namespace."""
+"""The blobs that a runner gets are checked when they are read, because that follows from the Functions of its
+namespace."""
 EACH = Decision("each object for itself", lambda asking: None)
-"""The endpoint names several objects, or one by words of its own: it asks `auth.allows` for each."""
+"""The endpoint names several objects, or names one in its own way: it calls `auth.allows` for each."""
 
 
 class Endpoint(NamedTuple):
-    """One way in."""
+    """One method and path pattern, with its decision and handler."""
 
     method: str
     pattern: str
-    """The path, with the parts that differ in braces."""
+    """The path, with the variable parts in braces."""
     decision: Decision
     act: str
-    """As the audit trail has it: a verb, and what it is done to, `create instances.rota.dev/exec`."""
+    """The act in the audit trail: a verb and a resource, such as `create instances.rota.dev/exec`."""
     handler: Callable[..., Any]
     takes_space: bool = True
-    """Whether what it writes is refused while the disk is short. A batch decides for each of its parts."""
+    """True if the write is refused while the disk is short. A batch decides for each of its operations."""
 
     def match(self, method: str, parts: list[str]) -> dict[str, str] | None:
-        """What a path has in the place of each brace; None if it is not this endpoint's."""
+        """Return the variable parts of a path, or None if the endpoint does not match."""
         wanted = self.pattern.strip("/").split("/")
         if method != self.method or len(parts) != len(wanted):
             return None
@@ -172,7 +173,7 @@ class Endpoints:
             self._by_first.setdefault((one.method, one.pattern.split("/")[2]), []).append(one)
 
     def find(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]]:
-        """The endpoint of a request. Raises ApiError if there is none."""
+        """Return the endpoint of a request. Raises ApiError if there is none."""
         parts = path.strip("/").split("/")
         for one in self._by_first.get((method, parts[1] if len(parts) > 1 else ""), ()):
             if (found := one.match(method, parts)) is not None:

@@ -1,8 +1,8 @@
-"""The service accounts of cells, where the hub's objects are on a Kubernetes cluster.
+"""The service accounts of cells, for a hub whose objects are on a Kubernetes cluster.
 
 Each cell has an account in its own namespace, which may read that namespace and instance types, and nothing else. Its
-tokens are bound to a Secret that has no content: when that is deleted, they end. An invitation is a token for another
-audience, so the API server itself does not take it.
+tokens are bound to an empty Secret and end when that is deleted. An invitation is a token for another audience, so the
+API server itself does not accept it.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ INVITATION = "rota-cell-invitation-last"
 INVITED = "rota.dev/join"
 """The audience of an invitation."""
 TOKEN_SECONDS = 30 * 24 * 3600
-"""The lifetime that is asked for. A cluster may give less."""
+"""The requested lifetime. A cluster may grant less."""
 RENEW_PART = 0.5
-"""The part of its lifetime after which a token is to be renewed."""
+"""The part of its lifetime after which a token is renewed."""
 REVIEW_SECONDS = 10.0
-"""Seconds for which the user of a token is remembered. For that long, a token that has ended may still be taken."""
+"""Seconds for which the review of a token is cached. A revoked token may be accepted for that long."""
 REVIEWS_MAX = 4096
-"""Tokens that are remembered, all of them good once: whoever comes with others takes nobody's place."""
+"""Reviews that are cached. Only valid tokens are, so that invalid ones displace none."""
 REVIEWED_AT_ONCE_MAX = 4
 REVIEWED_AT_ONCE_RESERVED = 4
-"""Tokens that the API server is asked about at once, and as many more of those that were good before. Others wait in
-turns, by the cell that they say they are."""
+"""Reviews under way at once, and as many more for tokens that were valid before. Others wait in turn, by the cell that
+they claim to be."""
 REVIEW_WAIT_SECONDS_MAX = 10.0
 TOKEN_BYTES_MAX = 8 * 1024
 
@@ -59,26 +59,26 @@ _encode = msgspec.json.encode
 
 
 class Given(NamedTuple):
-    """A token, and after how many seconds it is to be renewed."""
+    """A token, and the number of seconds after which it is to be renewed."""
 
     token: str
     renew_seconds: float
 
 
 class Accounts:
-    """The accounts of all cells, by way of an API server."""
+    """The accounts of all cells, managed through an API server."""
 
     def __init__(self, backend: HttpBackend, clock: Clock) -> None:
         self._backend = backend
         self._clock = clock
         self._reviews: OrderedDict[str, tuple[float, str]] = OrderedDict()
-        """By the digest of a token and its audience: until when it is remembered, and the name of its user."""
+        """The end of the caching time and the user, by the digest of a token and its audience."""
         self._seats = Seats(REVIEWED_AT_ONCE_MAX, REVIEWED_AT_ONCE_RESERVED, REVIEW_WAIT_SECONDS_MAX)
         self._admitted: dict[str, str] = {}
-        """By cell that was admitted by this process, the uid of what its tokens are bound to now."""
+        """The uid of the Secret that binds a cell's tokens now, by cell that this process admitted."""
 
     async def prepare(self, cell: str) -> None:
-        """Make the account of a cell with its rights. Its namespace is there."""
+        """Create the account of a cell with its rights. Its namespace must exist."""
         namespace = cell_namespace(cell)
         own = f"/namespaces/{namespace}"
         subjects = [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}]
@@ -89,21 +89,21 @@ class Accounts:
         await self._make(f"{RBAC}/clusterrolebindings", namespace, subjects=subjects, roleRef=_role("ClusterRole"))
 
     async def remove(self, cell: str) -> None:
-        """Remove the account of a cell: its tokens end. The rest goes with its namespace."""
+        """Remove the account of a cell, which ends its tokens. The rest is deleted with its namespace."""
         namespace = cell_namespace(cell)
         await self._delete(f"/api/v1/namespaces/{namespace}/secrets/{CREDENTIAL}")
         await self._delete(f"/api/v1/namespaces/{namespace}/serviceaccounts/{ACCOUNT}")
         await self._delete(f"{RBAC}/clusterrolebindings/{cell_namespace(cell)}")
 
     async def invite(self, cell: str, seconds: int) -> str:
-        """Return a token with which a cell can join, once. The one that was made before is no longer good."""
+        """Return a token with which a cell can join once. An earlier one ends."""
         secrets = f"/api/v1/namespaces/{cell_namespace(cell)}/secrets"
         await self._delete(f"{secrets}/{INVITATION}")
         uid = await self._make(secrets, INVITATION)
         return (await self._token(cell, INVITATION, uid, seconds, INVITED)).token
 
     async def check_invited(self, cell: str, token: str) -> None:
-        """Raise 401 if a token is no invitation of a cell."""
+        """Raise 401 unless a token is an invitation of a cell."""
         if await self._cell_of(token, INVITED) != cell:
             raise ApiError(401, "Unauthorized", "Unauthorized")
 
@@ -123,29 +123,29 @@ class Accounts:
             raise
 
     async def admit(self, cell: str) -> Given:
-        """Return a new token of a cell. Those that it had before end."""
+        """Return a new token of a cell. Earlier ones end."""
         secrets = f"/api/v1/namespaces/{cell_namespace(cell)}/secrets"
         await self._delete(f"{secrets}/{CREDENTIAL}")
-        # From here on no earlier token is taken, whatever is remembered of it, here or by the API server.
+        # From here on no earlier token is accepted, even if a review of it is cached, here or by the API server.
         self._admitted[cell] = await self._make(secrets, CREDENTIAL)
         return await self.renew(cell)
 
     async def renew(self, cell: str) -> Given:
-        """Return a further token of a cell that has joined."""
+        """Return another token of a cell that has joined."""
         namespace = cell_namespace(cell)
         found = await self._backend.raw("GET", f"/api/v1/namespaces/{namespace}/secrets/{CREDENTIAL}")
         uid = msgspec.json.decode(found.body)["metadata"]["uid"]
         return await self._token(cell, CREDENTIAL, uid, TOKEN_SECONDS)
 
     async def cell_of(self, token: str) -> str | None:
-        """Return the cell whose token this is; None: it is none. Raises 429 while too many others are asked about."""
+        """Return the cell of a token, or None. Raises 429 while too many reviews are under way."""
         cell = await self._cell_of(token, "")
         if cell is None or self._admitted.get(cell) in (None, _bound_to(token)[1]):
             return cell
         return None
 
     async def _cell_of(self, token: str, audience: str) -> str | None:
-        # What does not even say that it is a cell's costs the API server nothing.
+        # A token that does not claim to be a cell's is not reviewed.
         claimed = _cell_named(str(_claims(token).get("sub", ""))) if len(token) <= TOKEN_BYTES_MAX else None
         if claimed is None:
             return None
@@ -171,7 +171,7 @@ class Accounts:
             self._seats.leave()
 
     async def _review(self, token: str, audience: str) -> str:
-        """Ask the API server whose token this is. Empty: nobody's."""
+        """Return the user of a token by asking the API server; empty if the token is invalid."""
         spec: dict[str, Any] = {"token": token, **({"audiences": [audience]} if audience else {})}
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         answer = await self._backend.raw("POST", "/apis/authentication.k8s.io/v1/tokenreviews", _encode(body), JSON)
@@ -191,7 +191,7 @@ class Accounts:
         return Given(answer["status"]["token"], answer["spec"]["expirationSeconds"] * RENEW_PART)
 
     async def _make(self, path: str, name: str, **body: Any) -> str:
-        """Make an object, or find the one of that name. Returns its uid."""
+        """Create an object, or find the one of that name. Returns its uid."""
         try:
             made = await self._backend.raw("POST", path, _encode({"metadata": {"name": name}, **body}), JSON)
         except ApiError as error:
@@ -216,7 +216,7 @@ def _role(kind: str) -> dict[str, str]:
 
 
 def _cell_named(user: str) -> str | None:
-    """Return the cell whose account has this name; None: it is no cell's."""
+    """Return the cell of a service account, or None."""
     match user.split(":"):
         case ["system", "serviceaccount", namespace, name] if name == ACCOUNT:
             is_of_cell = namespace.startswith(CELL_NAMESPACE_PREFIX)
@@ -229,7 +229,7 @@ def _known_by(token: str, audience: str) -> str:
 
 
 def _bound_to(token: str) -> tuple[str, str]:
-    """Return the name and the uid of the Secret that a token is bound to. The API server has vouched for the token."""
+    """Return the name and uid of the Secret that a token is bound to. The API server has verified the token."""
     try:
         secret = _claims(token)["kubernetes.io"]["secret"]
         return str(secret["name"]), str(secret["uid"])
@@ -238,7 +238,7 @@ def _bound_to(token: str) -> tuple[str, str]:
 
 
 def _claims(token: str) -> dict[str, Any]:
-    """Return what a token says of itself, true or not; nothing if it says nothing."""
+    """Return the unverified claims of a token; none if it cannot be decoded."""
     try:
         part = token.split(".")[1]
         return msgspec.json.decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)), type=dict[str, Any])

@@ -1,4 +1,4 @@
-"""Where a server that listens on all addresses of its host can be reached, and by which names."""
+"""The addresses and names by which a server can be reached, also one that listens on all addresses."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7443
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Addresses to listen on that stand for all, and cannot be dialled; and the one of each that always can."""
+"""Addresses that stand for all addresses and cannot be dialled, each with one that can."""
 ADDRESSES_MAX = 64
 """Addresses of the host that a certificate names."""
 SIOCGIFADDR = 0x8915
 INTERFACE_NAME_BYTES = 16
 ELSEWHERE = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
-"""Addresses that nobody has. A datagram socket that is connected to one tells, without sending, how it would go out."""
+"""Documentation addresses. Connecting a datagram socket to one reveals the outgoing address without sending."""
 
 
 def dialled(host: str) -> str:
-    """The address under which clients of this host reach what listens on `host`."""
+    """Return the address by which clients on this host reach a server that listens on `host`."""
     return ANY.get(host, host)
 
 
@@ -38,9 +38,9 @@ class NoSuchAddress(OSError):  # noqa: N818
 
 
 def address_of(host: str) -> str:
-    """Return the address that `host` stands for, as the kernel writes it.
+    """Return the address of `host` as the kernel writes it.
 
-    Raises NoSuchAddress, with the addresses there are, if nothing can listen on it here.
+    Raises NoSuchAddress, with the existing addresses, if nothing can listen on it here.
     """
     try:
         with socket.socket(family_of(host), socket.SOCK_STREAM) as trial:
@@ -57,7 +57,7 @@ def address_of(host: str) -> str:
 
 
 def from_elsewhere(host: str) -> list[str]:
-    """Return the addresses of this machine by which others on the network reach what listens on `host`."""
+    """Return the addresses by which others on the network reach a server that listens on `host`."""
     if host not in ANY:
         return [] if host == "localhost" or _is_loopback(host) else [host]
     found = {each for each in _addresses() if _is_reachable(each) and not _is_loopback(each)}
@@ -67,7 +67,7 @@ def from_elsewhere(host: str) -> list[str]:
 
 
 def names_of(host: str) -> frozenset[str]:
-    """Every name and address by which what listens on `host` may be asked for."""
+    """Return every name and address in the requests of clients of a server that listens on `host`."""
     if host not in ANY:
         return frozenset((*LOOPBACK, host))
     found = sorted({each for each in _addresses() if _is_reachable(each)})[:ADDRESSES_MAX]
@@ -97,7 +97,7 @@ def _of_interfaces() -> Iterator[str]:
 
 
 def is_address(name: str) -> bool:
-    """Whether it is an address, which nobody can have lead elsewhere, and not a name."""
+    """Report whether a name is an IP address, which unlike a name cannot be made to lead elsewhere."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -109,7 +109,7 @@ def _is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
-        return False  # A name: it may be reached from elsewhere.
+        return False  # A name may resolve to an address of the network.
 
 
 def _is_reachable(address: str) -> bool:

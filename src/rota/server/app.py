@@ -1,4 +1,4 @@
-"""What the server answers: health, discovery, the object API and the gateway; and who may ask."""
+"""The requests of a server: authentication, health, discovery, the object API and the gateway."""
 
 from __future__ import annotations
 
@@ -19,54 +19,54 @@ from rota.registry.selectors import named
 from rota.registry.system import stored_uid
 from rota.runtime.descriptors import MOST, Connections
 from rota.server import discovery, media, openapi, reviews
-from rota.server.accepting import JSON, Negotiated
 from rota.server.audit import NOBODY, Audit
 from rota.server.auth import READ, Tokens, User, allows, verbs_of
 from rota.server.cells import AUTHORITY, authority_of
 from rota.server.finishing import finished
 from rota.server.gateway import Gateway
 from rota.server.health import Health, is_health
-from rota.server.holding import Memory, Payer
 from rota.server.http import (
     Answer,
     Request,
     Response,
     Stream,
 )
-from rota.server.objects import METHOD, NOT_ALLOWED, NOT_FOUND, Objects, Written, check_possible, verb_of, warned
+from rota.server.memory import Memory, Payer
+from rota.server.negotiation import JSON, Negotiated
+from rota.server.objects import METHOD, NOT_ALLOWED, NOT_FOUND, Objects, WriteResult, check_possible, verb_of, warned
 from rota.server.routing import Route, route
 from rota.server.shares import Seats, Shares
 from rota.server.shedding import Shedding
-from rota.server.signed import SignedTokens
-from rota.server.unread import check_room, payer_of
+from rota.server.signed_tokens import SignedTokens
+from rota.server.unread_answers import check_room, payer_of
 from rota.server.upgrade import Upgrade
 from rota.store import Event
 
 REQUESTS_PER_USER_MAX = 400
-"""Requests of one credential that are worked on, or wait for it."""
+"""Requests of one credential that are processed or wait for it."""
 SEATS = 128
-"""Lists and writes that are worked on at once. The others wait, one credential after the other."""
+"""Lists and writes that are processed at once. Others wait, one credential after the other."""
 SEATS_RESERVED = 16
-"""Further ones, for admins."""
+"""Additional seats for admins."""
 SEAT_SECONDS_MAX = 20.0
 CONNECTIONS_RESERVED = 256
-"""Connections that nobody but admins keeps busy, of those over TCP and of those at the local socket alike."""
+"""Connections that only admins can keep busy, of those over TCP and of those at the local socket."""
 GROWING = frozenset(("create", "update", "patch"))
-"""Verbs that take space."""
+"""Verbs that take disk space."""
 LOCAL_USER = User("local", "admin")
 ROLES = f"{Role.api.bucket}/"
 CELLS = f"{Cell.api.bucket}/"
 ROLE = "role:"
-"""Before the namespace and the name of a Role, where streams are kept by what they depend on."""
+"""The prefix of a Role's namespace and name among the keys of open streams."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 IMPERSONATION = "impersonate-"
-"""What the headers begin with by which `kubectl --as` asks to be taken for somebody else."""
+"""The prefix of the headers of `kubectl --as`."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def refusal(code: int, message: str) -> Response:
-    """A `Status` for what did not get as far as a verb."""
+    """Return a `Status` for a request that did not reach a verb."""
     reasons = {
         400: "BadRequest",
         401: "Unauthorized",
@@ -84,7 +84,7 @@ def refusal(code: int, message: str) -> Response:
 
 
 def failed(error: ApiError, request: Request | None = None) -> Response:
-    """An error as an answer, in a form that the client of a request takes."""
+    """Return an error as an answer, in a media type that the client accepts."""
     retry = (error.details or {}).get("retryAfterSeconds")
     headers = (("Retry-After", str(retry)),) if retry else (("Retry-After", "1"),) if error.code == 429 else ()
     body, media_type = media.refused(error, request.headers.get("accept", "") if request is not None else "")
@@ -92,16 +92,16 @@ def failed(error: ApiError, request: Request | None = None) -> Response:
 
 
 def ended_meanwhile() -> ApiError:
-    """What is said when a credential has ended while a request was under way."""
+    """Return the error for a credential that has ended during a request."""
     return ApiError(401, "Unauthorized", "the credential is no longer good, or another one")
 
 
 def _nothing() -> None:
-    """Nothing has begun yet that could be forgotten."""
+    """Forget nothing: the stream has not begun."""
 
 
 class App:
-    """One server's answers. Made for one registry; holds no state but counts of what is under way."""
+    """Answers the requests of one server. Its state is only the requests and streams under way."""
 
     def __init__(
         self,
@@ -119,9 +119,9 @@ class App:
         connections: Connections = MOST,
         memory: Memory | None = None,
     ) -> None:
-        """`definitions` has the CustomResourceDefinitions. `connections`: how many of them there can be.
+        """`definitions` holds the CustomResourceDefinitions, `connections` are the limits of connections.
 
-        `authority`: the file with the certificate that cells compare with the fingerprint they know.
+        `authority` is the file with the certificate whose fingerprint cells compare.
         """
         self._shedding = shedding or Shedding()
         self._answers = (memory or Memory()).answers
@@ -169,7 +169,7 @@ class App:
             return failed(error, request)
 
     def admit(self, request: Request) -> Response | None:
-        """Refuse a request of which only the head is here, as far as that can be said by it."""
+        """Refuse a request by its head, before its body is read, as far as the head decides."""
         if is_health(request.path):
             return refusal(413, "a question about health has no body")
         try:
@@ -186,13 +186,13 @@ class App:
         return None
 
     def payer(self, request: Request) -> Payer | None:
-        """Whose memory a request takes."""
+        """Return who pays for the memory of a request."""
         return payer_of(request.user) if request.user is not None else None
 
-    # Who asks.
+    # Authentication.
 
     def _known(self, request: Request) -> User | Response:
-        """Who asks; or a refusal of those who are nobody, or who leave too much of their answers unread."""
+        """Return the user of a request, or a refusal of strangers and of users who leave too many answers unread."""
         path = request.path
         if request.peer_uid is None and not self._is_ours(request):
             return refusal(403, "the Host or Origin of the request is not this server's")
@@ -210,7 +210,8 @@ class App:
         return user
 
     def _is_ours(self, request: Request) -> bool:
-        """Whether a browser was led here under another name, or by a page of someone else's."""
+        """Report whether Host and Origin are this server's: a browser may be led here under another name, or by another
+        page."""
         host = request.headers.get("host", "")
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         if name.strip("[]").lower() not in self._hosts:
@@ -229,7 +230,7 @@ class App:
         return None
 
     def _note_stranger(self, request: Request) -> None:
-        """Write down that somebody was not recognised: by the id of the token if it was one, never by the token."""
+        """Record a failed authentication, with the id of an expired token but never with a token."""
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         reason, token_id = "no credential", ""
         if scheme.lower() == "bearer":
@@ -245,11 +246,11 @@ class App:
     # The object API.
 
     def _allowed(self, request: Request, where: Route, user: User) -> str:
-        """Refuse what somebody may not do, or nobody can. Returns the verb."""
+        """Raise ApiError unless the user may do this, and it is possible. Returns the verb."""
         verb = verb_of(request, where)
         name = where.name
         if user.role and verb in ("list", "watch"):
-            # As on Kubernetes, who has a right to one object by its name lists and watches that one.
+            # As on Kubernetes, a right to one object by its name includes listing and watching that one.
             name = named(where.kind, request.query.get("fieldSelector", ""))
         self._check_access(user, verb, where, name)
         check_possible(request, where, verb)
@@ -282,15 +283,15 @@ class App:
         raise forbidden(user, verb, where)
 
     async def _under_bound(self, request: Request, where: Route, verb: str, user: User) -> Answer:
-        count = self._requests.get(user.party, 0)
+        count = self._requests.get(user.share_key, 0)
         if count >= REQUESTS_PER_USER_MAX:
             return refusal(429, f"there are {REQUESTS_PER_USER_MAX} requests with this credential under way already")
         if crowded := self._crowded(request, user):
             return crowded
         give_back = self._keep(request, user)
-        self._requests[user.party] = count + 1
+        self._requests[user.share_key] = count + 1
         try:
-            await self._seats.enter(user.party, may_use_reserve=user.scope == "admin")
+            await self._seats.enter(user.share_key, may_use_reserve=user.scope == "admin")
             try:
                 if verb == "list":
                     return await self._objects.list(request, where)
@@ -305,20 +306,20 @@ class App:
             return refusal(429, f"the server was too busy to begin with this for {SEAT_SECONDS_MAX:.0f} seconds")
         finally:
             give_back()
-            # A claim has a credential of its own: those that have nothing under way are not remembered.
-            left = self._requests.pop(user.party) - 1
+            # Entries without requests are removed, because each claim has a credential of its own.
+            left = self._requests.pop(user.share_key) - 1
             if left:
-                self._requests[user.party] = left
+                self._requests[user.share_key] = left
 
     async def _write(self, request: Request, where: Route, verb: str, user: User) -> Response:
-        """Write, and record it. What has begun has its line, also if whoever asked does not wait for the answer."""
+        """Write, and record it in the audit trail. A write that has begun is recorded even if the client goes away."""
         has_left = asyncio.Event()
         return await finished(self._written(request, where, verb, user, has_left), has_left.set)
 
     async def _written(
         self, request: Request, where: Route, verb: str, user: User, has_left: asyncio.Event
     ) -> Response:
-        handler: Callable[..., Awaitable[Written]] = getattr(self._objects, verb)
+        handler: Callable[..., Awaitable[WriteResult]] = getattr(self._objects, verb)
         if verb == "deletecollection":
 
             def deleted(name: str, revision: int, dry_run: bool) -> None:
@@ -341,45 +342,45 @@ class App:
         return self._remote if request.peer_uid is None else self._local
 
     def _keep(self, request: Request, user: User) -> Callable[[], None]:
-        """Count a connection that is kept busy. Returns how to give it back."""
+        """Count a connection as busy. Returns a function that gives it back."""
         shares = self._shares(request)
-        shares.take(user.party)
-        return lambda: shares.give_back(user.party)
+        shares.take(user.share_key)
+        return lambda: shares.give_back(user.share_key)
 
     def _crowded(self, request: Request, user: User) -> Response | None:
-        """A refusal if this credential keeps its share of connections busy; None if there is room."""
+        """Return a refusal if the credential keeps its share of connections busy, else None."""
         shares = self._shares(request)
-        if shares.has_room(user.party, may_use_reserve=user.scope == "admin"):
+        if shares.has_room(user.share_key, may_use_reserve=user.scope == "admin"):
             return None
         message = (
-            f'User "{user.name}" has {shares.of(user.party)} requests and watches under way, which is the share of '
+            f'User "{user.name}" has {shares.of(user.share_key)} requests and watches under way, which is the share of '
             f"this credential while {shares.used} of {shares.total} connections are busy; try again later"
         )
         return refusal(429, message)
 
     def _counted(self, stream: Stream | Upgrade, request: Request, user: User) -> Answer:
-        """Bound how many go on with a credential, and end them when it is no longer good."""
+        """Limit the streams of a credential, and end them with it."""
         if crowded := self._crowded(request, user):
             return crowded
         forget: Callable[[], None] = _nothing
 
         def started(end: Callable[[], None]) -> None:
             nonlocal forget
-            self._shares(request).take(user.party)
+            self._shares(request).take(user.share_key)
             forget = self._ends_with(user, end)
             stream.on_start(end)
 
         seconds = min(stream.seconds_max or user.seconds_left, user.seconds_left or stream.seconds_max)
 
         def ended() -> None:
-            self._shares(request).give_back(user.party)
+            self._shares(request).give_back(user.share_key)
             forget()
             stream.on_end()
 
         return msgspec.structs.replace(stream, seconds_max=seconds, on_start=started, on_end=ended)
 
     def _ends_with(self, user: User, end: Callable[[], None]) -> Callable[[], None]:
-        """Have something ended when a credential is no longer good. Returns how to forget that."""
+        """End something when a credential ends. Returns a function that forgets it."""
         key = object()
         role = f"{ROLE}{user.role_path}" if user.role else ""
         credentials = [user.token_id, *(one for one in (user.maker, role, user.cell) if one)]
@@ -396,12 +397,13 @@ class App:
         return forget
 
     def end_watches(self, token_id: str) -> None:
-        """End what goes on with a credential that is no longer good."""
+        """End the streams of a credential that is no longer valid."""
         for end in tuple(self._watches.get(token_id, {}).values()):
             end()
 
     def _end_with_objects(self, events: list[Event]) -> None:
-        """Whoever goes on after a Role has changed is let in by what it says now. What a cell has open ends with it."""
+        """End the streams of a Role that has changed, so that clients reconnect with its new rules, and those of a
+        deleted Cell."""
         for event in events:
             if event.key.startswith(ROLES):
                 self.end_watches(f"{ROLE}{event.key.removeprefix(ROLES)}")
@@ -410,36 +412,36 @@ class App:
 
     # Everything else.
 
-    async def _settled(self, answer: Awaitable[Answer], request: Request, user: User) -> Answer:
+    async def _finished(self, answer: Awaitable[Answer], request: Request, user: User) -> Answer:
         if crowded := self._crowded(request, user):
             cast(Any, answer).close()
             return crowded
         give_back = self._keep(request, user)
         try:
-            settled = await (self._while_good(answer, user) if self._gateway.goes_in(request) else answer)
+            result = await (self._while_good(answer, user) if self._gateway.goes_in(request) else answer)
         except ApiError as error:
             return failed(error)
         finally:
             give_back()
-        if isinstance(settled, Response):
-            return settled
-        # What ended meanwhile did not end this: it has not begun.
+        if isinstance(result, Response):
+            return result
+        # The stream has not begun, so an end of the credential meanwhile has not ended it.
         still = self._user(request)
         if still is None or (still.token_id, still.rules) != (user.token_id, user.rules):
             counted: Answer = failed(ended_meanwhile())
         else:
-            counted = self._counted(settled, request, still)
+            counted = self._counted(result, request, still)
         if isinstance(counted, Response):
-            # What was opened for it is not wanted.
-            if isinstance(settled, Stream):
-                await cast(Any, settled.chunks).aclose()
-            settled.on_end()
+            # Close the unused stream.
+            if isinstance(result, Stream):
+                await cast(Any, result.chunks).aclose()
+            result.on_end()
         return counted
 
     async def _while_good(self, answer: Awaitable[Answer], user: User) -> Answer:
-        """Wait for an answer, for as long as the credential is good. Raises ApiError when it has ended.
+        """Wait for an answer as long as the credential is valid. Raises ApiError when it has ended.
 
-        What somebody had may be somebody else's by then: nothing of a request goes in there any more.
+        The instance may belong to another holder by then, so the request must not go on there.
         """
         working, has_ended = asyncio.ensure_future(answer), False
 
@@ -467,7 +469,7 @@ class App:
                 return answer
             if isinstance(answer, Stream | Upgrade):
                 return self._counted(answer, request, user)
-            return self._settled(answer, request, user)
+            return self._finished(answer, request, user)
         found = self._discovered(request, parts)
         if found is None:
             raise ApiError(404, "NotFound", NOT_FOUND)
@@ -500,7 +502,7 @@ class App:
 
 
 def _aggregated(request: Request, core: bool, media_type: str, version: str) -> Response:
-    """All groups in one answer, which is sent once to clients that keep it."""
+    """Return all groups in one document, unless the client has it."""
     body = discovery.aggregated(core, version)
     tag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
     headers = (("ETag", tag), ("Vary", "Accept"), ("Cache-Control", "public"))
@@ -511,7 +513,7 @@ def _aggregated(request: Request, core: bool, media_type: str, version: str) -> 
 
 
 def forbidden(user: User, verb: str, where: Route) -> ApiError:
-    """As Kubernetes words it."""
+    """Return the error in Kubernetes' words."""
     kind = where.kind
     resource = f"{kind.plural}/{where.subresource}" if where.subresource else kind.plural
     scope = f'in the namespace "{where.namespace}"' if where.namespace else "at the cluster scope"

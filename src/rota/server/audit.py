@@ -1,8 +1,8 @@
-"""The audit trail: one line for each write, each read of a Secret or of a backup, and each refusal for want of a right.
+"""The audit trail: one line for each write, each read of a Secret or of a backup, and each refused permission.
 
-A line says who did what to which object and with which token, by its id, and at which revision; never what is in the
-object, nor a token. What failed and what was refused in masses is counted instead of written one by one, and no text
-of a line is long, so that nobody can push older lines out of the trail by being refused.
+A line has the user, the act, the object with its revision, and the id of the token; never content of the object, nor a
+token. Failures and refusals in large numbers are counted instead of written one by one, and every text of a line is
+bounded, so that refused requests cannot push older lines out of the trail.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from rota.server.auth import User
 log = logging.getLogger(__name__)
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
-"""A full file is put aside once, so the trail has at most two of them."""
+"""A full file is renamed once, so the trail has at most two files."""
 ROOM_BYTES = 1024 * 1024
-"""Space that the file holds for lines to come: whoever fills the disk does not act unseen."""
+"""Disk space that is reserved for further lines, so that nobody can act unrecorded by filling the disk."""
 REFUSALS_PER_SECOND_MAX = 10
-"""Lines for refusals of one credential in a second. The next line after those says how many more there were."""
+"""Lines per second for refusals of one credential. The next line has the number of omitted ones."""
 REFUSALS_PER_HOUR_MAX = 1000
-"""And in an hour: a credential that is always refused takes days to fill a file."""
+"""Lines per hour, so that a credential that is always refused takes days to fill a file."""
 REFUSED_KEYS_MAX = 10_000
-"""Credentials whose refusals are counted apart; all others are counted together."""
+"""Credentials whose refusals are counted separately; those of all others are counted together."""
 RETRY_SECONDS = 5
 HOUR_SECONDS = 3600
 TEXT_LENGTH_MAX = 253
-"""Of each text of a line that is longer than most."""
+"""Length of each text in a line that is longer than usual."""
 LINE_BYTES_USUAL = 512
 FAILURE = 400
-"""The code from which on something was not done."""
+"""The lowest status code of a failure."""
 NOT_FOUND = 404
 NOBODY = User("", "")
-"""Somebody who has not said who they are."""
+"""The user of an unauthenticated request."""
 _encode = msgspec.json.Encoder().encode
 log = logging.getLogger(__name__)
 
 
-class Line(msgspec.Struct, omit_defaults=True, rename="camel"):
+class Entry(msgspec.Struct, omit_defaults=True, rename="camel"):
     """A line of the trail."""
 
     time: str
@@ -62,33 +62,33 @@ class Line(msgspec.Struct, omit_defaults=True, rename="camel"):
     revision: int = 0
     dry_run: bool = False
     token: str = ""
-    """The id of the token; of a claim's or a runner's, the uid of what it is of."""
+    """The id of the token; for the token of a claim or a runner, the uid of its object."""
     reason: str = ""
     count: int = 0
-    """So many like this were not written down one by one."""
+    """The number of similar lines that were omitted."""
     role: str = ""
-    """The namespace and the name of the Role of the token, if it has one."""
+    """The namespace and name of the token's Role, if it has one."""
     stage: str = ""
-    """`RequestReceived`: written before it is done, where nothing is done that cannot be recorded."""
+    """`RequestReceived` for a line that is written before the act, where recording is required."""
 
 
-def _cut(line: Line) -> Line:
+def _cut(line: Entry) -> Entry:
     return msgspec.structs.replace(line, **{name: getattr(line, name)[:TEXT_LENGTH_MAX] for name in TEXTS})
 
 
-TEXTS = tuple(field.name for field in msgspec.structs.fields(Line) if field.type is str)
+TEXTS = tuple(field.name for field in msgspec.structs.fields(Entry) if field.type is str)
 
 
 class Audit:
     """The trail, in a file that only the server's user can read."""
 
     def __init__(self, path: Path, *, required: bool = False, clock: Callable[[], float] = time.time) -> None:
-        """`required`: serve nothing that cannot be recorded."""
+        """`required`: refuse requests that cannot be recorded."""
         self._path = path
         self.required = required
         self._clock = clock
         self.trouble = ""
-        """Why the last line could not be written; empty if it could."""
+        """The reason why the last line could not be written; empty if it could."""
         self._lost = 0
         """Lines that could not be written since the last one that could."""
         self._refused: dict[str, _Refusals] = {}
@@ -115,7 +115,7 @@ class Audit:
         revision: int = 0,
         dry_run: bool = False,
     ) -> None:
-        """Write down what was done, or failed. Each failure that looked into a Secret has a line."""
+        """Record an act or its failure. Each failure that looked into a Secret has a line."""
         count = self._count(user) if code >= FAILURE else 0
         if count is None:
             if not _looked_into_secret(verb, resource, code):
@@ -123,7 +123,7 @@ class Audit:
             self._uncount(user)
             count = 0
         about = (self._now(), user.name, user.scope, verb, resource, namespace, name, subresource, code, revision)
-        self._write(Line(*about, dry_run, user.token_id, count=count, role=user.role_path))
+        self._write(Entry(*about, dry_run, user.token_id, count=count, role=user.role_path))
 
     def refused(
         self,
@@ -136,33 +136,33 @@ class Audit:
         code: int = 403,
         reason: str = "",
     ) -> None:
-        """Write down that something was refused for want of a right, or count it if there are many."""
+        """Record a refused permission, or count it if there are many."""
         count = self._count(user)
         if count is None:
             return
         about = (self._now(), user.name, user.scope, verb, resource, namespace, name, subresource, code)
-        self._write(Line(*about, token=user.token_id, reason=reason, count=count, role=user.role_path))
+        self._write(Entry(*about, token=user.token_id, reason=reason, count=count, role=user.role_path))
 
     def _count(self, user: User) -> int | None:
-        """The number of refusals of somebody that were only counted before this one; None: so is this."""
+        """Return the number of refusals that were only counted before this one, or None if this one is, too."""
         now = self._clock()
         if int(now) // HOUR_SECONDS != self._hour:
             self._hour = int(now) // HOUR_SECONDS
             self._refused = {id_: one for id_, one in self._refused.items() if one.held_back}
-        key = user.party
+        key = user.share_key
         if key not in self._refused and len(self._refused) >= REFUSED_KEYS_MAX:
             key = "*"
         return self._refused.setdefault(key, _Refusals()).take(now)
 
     def _uncount(self, user: User) -> None:
-        """The last one that was only counted has a line after all."""
-        self._refused[user.party if user.party in self._refused else "*"].held_back -= 1
+        """Take the last refusal out of the count, because it gets a line."""
+        self._refused[user.share_key if user.share_key in self._refused else "*"].held_back -= 1
 
     def begin(self, user: User, method: str, path: str) -> None:
-        """Where recording is required, write down what is about to be done. Raises ApiError if that cannot be."""
+        """Where recording is required, record an act before it is done. Raises ApiError if that fails."""
         if self.required:
             self._write(
-                Line(
+                Entry(
                     self._now(),
                     user.name,
                     user.scope,
@@ -175,16 +175,16 @@ class Audit:
             )
 
     def check(self) -> None:
-        """Raise ApiError where recording is required, and the last line could not be written."""
+        """Raise ApiError if recording is required and the last line could not be written."""
         if self.required and self.trouble:
-            self._write(Line(self._now(), "", "", "resume", "audit"))
+            self._write(Entry(self._now(), "", "", "resume", "audit"))
 
-    def _write(self, line: Line) -> None:
+    def _write(self, line: Entry) -> None:
         text = _encode(line) + b"\n"
         if len(text) > LINE_BYTES_USUAL:
             text = _encode(_cut(line)) + b"\n"
         if self._lost:
-            text = _encode(Line(line.time, "rota", "server", "lose", "audit", name=str(self._lost))) + b"\n" + text
+            text = _encode(Entry(line.time, "rota", "server", "lose", "audit", name=str(self._lost))) + b"\n" + text
         try:
             self._append(text)
         except (OSError, ValueError) as error:
@@ -210,17 +210,17 @@ class Audit:
             self._room_end = self._size + 2 * ROOM_BYTES
         written = self._file.write(text)
         if written != len(text):
-            # A part of a line is of no use, and would spoil the next.
+            # A part of a line would spoil the next one.
             os.ftruncate(self._file.fileno(), self._size)
             raise OSError(f"{written} of {len(text)} bytes were written")
         self._size += len(text)
 
     def close(self) -> None:
-        """Write down what was only counted, and close the file."""
+        """Write a line with the number of omitted refusals, and close the file."""
         left = sum(one.held_back for one in self._refused.values())
         if left:
             with contextlib.suppress(ApiError):
-                self._write(Line(self._now(), "", "", "refused", "requests", count=left))
+                self._write(Entry(self._now(), "", "", "refused", "requests", count=left))
         self._file.close()
 
     def _now(self) -> str:
@@ -228,7 +228,7 @@ class Audit:
 
 
 class _Refusals:
-    """Refusals of one credential in the current second, and in the current hour."""
+    """The refusals of one credential in the current second and hour."""
 
     __slots__ = ("held_back", "hour", "second", "written", "written_in_hour")
 
@@ -238,7 +238,7 @@ class _Refusals:
         self.held_back = 0
 
     def take(self, now: float) -> int | None:
-        """The number of those that were held back before this one; None if this one is to be as well."""
+        """Return the number of refusals held back before this one, or None if this one is held back, too."""
         if int(now) != self.second:
             self.second, self.written = int(now), 0
         if int(now) // HOUR_SECONDS != self.hour:
@@ -253,7 +253,7 @@ class _Refusals:
 
 
 def record_offline(path: Path, verb: str, resource: str, revision: int = 0) -> None:
-    """Write down in the trail of a home what somebody did to it while its server was stopped."""
+    """Record what was done to a home while its server was stopped."""
     audit = Audit(path)
     try:
         audit.record(User("local", "admin"), verb, resource, code=200, revision=revision)
@@ -262,7 +262,7 @@ def record_offline(path: Path, verb: str, resource: str, revision: int = 0) -> N
 
 
 def _looked_into_secret(verb: str, resource: str, code: int) -> bool:
-    """Whether something that failed was decided by what a Secret has in it. Of one that is not there nothing is."""
+    """Report whether a failure depended on the content of a Secret. It did not if the Secret does not exist."""
     return resource == Secret.api.bucket and verb != "create" and code != NOT_FOUND
 
 
@@ -277,7 +277,7 @@ def _not_recorded() -> ApiError:
 
 
 class Note(msgspec.Struct):
-    """What is not known of a line before it is over."""
+    """The parts of a line that are known at the end of the act."""
 
     name: str
     code: int = 500
@@ -287,7 +287,7 @@ class Note(msgspec.Struct):
 def noting(
     audit: Audit, user: User, verb: str, resource: str, namespace: str, name: str = "", what: str = ""
 ) -> Iterator[Note]:
-    """Write down that something was asked for, however it ends."""
+    """Record a request at the end, however it ends."""
     note = Note(name)
     try:
         yield note

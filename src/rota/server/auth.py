@@ -1,8 +1,8 @@
-"""Who asks, and what they may: tokens with scopes, or with a Role.
+"""Authentication and authorization: tokens with scopes, or with a Role.
 
-Tokens are random, shown once and kept only as hashes, in a file that only the server's user can read; those that are
-good for a short time are signed instead, and not kept. What a scope or a Role allows is one function, `allows`, asked
-for every request.
+Tokens are random, shown once and stored only as hashes, in a file that only the server's user can read. Short-lived
+ones are signed instead, and not stored. One function, `allows`, decides for every request what a scope or a Role
+permits.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ Scope = Literal[
     "admin", "deployer", "viewer", "worker", "cell", "join", "function", "role", "claim", "webhook", "hub", ""
 ]
 SCOPES: tuple[Scope, ...] = ("admin", "deployer", "viewer", "worker", "cell", "function")
-"""Scopes of which tokens can be made. One of a claim comes with the claim, and a Role stands instead of a scope.
+"""Scopes for which tokens can be made. A claim comes with its own token, and a Role replaces the scope.
 
-`hub` is no token's: it is somebody at the hub who reaches an instance that this cell runs for it."""
+`hub` belongs to no token: it stands for a user of the hub who reaches an instance that this cell runs for it.
+"""
 CALL = "call"
-"""The part of a Function that is called, at the edge."""
+"""The part of a Function for calls at the edge."""
 ENTERED = ("exec", "files")
-"""The parts of an Instance by which one is inside: as good as to be what runs there."""
+"""The parts of an Instance that give access to its inside, with the rights of what runs there."""
 READ = frozenset(("get", "list", "watch"))
 TOKENS_MAX = 10_000
 KNOWN_TOKENS_MAX = 10_000
-"""Tokens whose owner is remembered without hashing them again."""
+"""Tokens whose hash is cached."""
 BOUNDS = frozenset(("Quota",))
-"""Kinds that say how much a namespace may have: an admin writes them, and not those who are bounded by them."""
+"""Kinds that limit a namespace. Admins write them, not those who are limited by them."""
 EXPIRES_SECONDS_MAX = 10 * 366 * 86400
 KEY_BYTES = 32
 BRIEF_SECONDS_MAX = 86400
-"""What is to be good for longer is kept, and so is seen in the list of tokens."""
+"""A longer lifetime takes a stored token, which is listed."""
 BRIEF_PREFIX = "rota-brief-"
 ID_RANDOM_DIGITS = 12
 ID_MAC_DIGITS = 8
@@ -55,41 +56,41 @@ NAME = re.compile(r"[-A-Za-z0-9_.@]{1,63}")
 
 
 class HomeDamaged(OSError):  # noqa: N818
-    """A file of the server's home is not what the server wrote."""
+    """A file of the server's home has unexpected content."""
 
 
 class User(msgspec.Struct, frozen=True):
-    """Someone with a credential."""
+    """The holder of a credential."""
 
     name: str
     scope: Scope
     namespace: str = ""
-    """The one namespace that the credential is good for; empty: all. Of a cell: its own."""
+    """The only namespace of the credential; empty for all. A cell has its own."""
     token_id: str = ""
     seconds_left: float = 0.0
-    """How long the credential is still good; 0: for ever."""
+    """The remaining lifetime of the credential; 0 if it does not expire."""
     role: str = ""
-    """The Role of its namespace that says what it allows."""
+    """The Role in its namespace that decides what it allows."""
     rules: Rules = ()
-    """What that Role allows at this moment."""
+    """The rules of that Role now."""
     maker: str = ""
-    """The id of the token with which this one was asked for, and with which it ends."""
+    """The id of the token that requested this credential, which ends with it."""
     cell: str = ""
-    """The uid of the Cell that it is of, and with which it ends."""
+    """The uid of the Cell that it belongs to, with which it ends."""
 
     @property
-    def party(self) -> str:
-        """Whose share it uses up: all that was asked for with one token has that token's."""
+    def share_key(self) -> str:
+        """The key of its share of limited resources. Credentials that one token has requested share with it."""
         return self.maker or self.token_id
 
     @property
     def role_path(self) -> str:
-        """The namespace and the name of its Role; empty if it has none."""
+        """The namespace and name of its Role; empty if it has none."""
         return f"{self.namespace}/{self.role}" if self.role else ""
 
 
 class Token(msgspec.Struct, omit_defaults=True):
-    """A token as it is kept: never the token itself."""
+    """A token as it is stored, without its secret."""
 
     id: str
     name: str
@@ -98,10 +99,10 @@ class Token(msgspec.Struct, omit_defaults=True):
     created: int
     namespace: str = ""
     expires: int = 0
-    """When it ends, in seconds since 1970; 0: never."""
+    """The end of its lifetime, in seconds since 1970; 0 if it does not expire."""
     role: str = ""
     cell: str = ""
-    """The uid of the Cell that it is of: another one of that name is another cell."""
+    """The uid of its Cell. A new Cell of the same name has another one."""
 
 
 class Tokens:
@@ -114,7 +115,7 @@ class Tokens:
         rules: Callable[[str, str], Rules] = lambda namespace, role: (),
         cells: Callable[[str], str] = lambda namespace: "",
     ) -> None:
-        """`rules`: what a Role of a namespace allows at the moment. `cells`: the uid of the Cell of a namespace."""
+        """`rules` returns the present rules of a Role, `cells` the uid of the Cell of a namespace."""
         self._path = path
         self._clock = clock
         self._rules = rules
@@ -129,7 +130,7 @@ class Tokens:
             ) from None
         self._by_hash = {token.hash: token for token in loaded}
         self._by_id: dict[str, Token] = {}
-        """Made when it is needed."""
+        """Filled when it is first needed."""
 
     def create(
         self,
@@ -141,7 +142,7 @@ class Tokens:
         role: str = "",
         cell: str = "",
     ) -> tuple[str, Token]:
-        """A new token: the secret, to be handed out once, and the record of it."""
+        """Create a token. Returns its secret, which is shown once, and its record."""
         self._check(name, scope, namespace, expires_seconds, role)
         return self._keep(name, scope, namespace, expires_seconds, role, cell)
 
@@ -162,7 +163,7 @@ class Tokens:
         return secret, token
 
     def sign(self, name: str, scope: Scope, *, seconds: int, namespace: str = "", role: str = "") -> tuple[str, Token]:
-        """A new token that is good for a short time, and of which nothing is kept."""
+        """Create a short-lived token, of which nothing is stored."""
         self._check(name, scope, namespace, seconds, role)
         if scope == "cell":
             raise ValueError(
@@ -171,9 +172,9 @@ class Tokens:
         return self._brief.sign(Token("", name, scope, "", int(self._clock()), namespace, role=role), seconds)
 
     def invite(self, name: str, namespace: str, *, seconds: int, cell: str) -> tuple[str, Token]:
-        """A new token with which one cell joins, and nothing else is done. Earlier ones of that cell end.
+        """Create a token with which one cell can join, and do nothing else. Its earlier ones end.
 
-        cell  the uid of its Cell
+        `cell` is the uid of the Cell.
         """
         is_earlier = {
             hash_ for hash_, one in self._by_hash.items() if (one.scope, one.namespace) == ("join", namespace)
@@ -215,7 +216,7 @@ class Tokens:
         return sorted(self._by_hash.values(), key=lambda token: (token.created, token.id))
 
     def revoke(self, token_id: str) -> bool:
-        """End a token, for every request that comes after. False when there is none of this id."""
+        """Revoke a token for all further requests. Returns False if there is none of this id."""
         if self._brief.revoke(token_id):
             return True
         found = next((token for token in self._by_hash.values() if token.id == token_id), None)
@@ -227,7 +228,7 @@ class Tokens:
         return True
 
     def user(self, secret: str) -> User | None:
-        """Whose token this is; None when it is nobody's (any more)."""
+        """Return the user of a token, or None if it is not valid."""
         user = self._brief.user(secret) if self._brief.is_one(secret) else self._kept(secret)
         if user is not None and user.cell and user.cell != self._cells(user.namespace):
             return None
@@ -248,7 +249,7 @@ class Tokens:
         return None if left is None else _user(token, left)
 
     def bounded(self, user: User) -> User | None:
-        """Somebody whose credential was asked for with a token, for as long as that is good; None when it is not."""
+        """Limit a credential to the lifetime of the token that requested it. Returns None if that has ended."""
         if not user.maker:
             return user
         if not self._by_id:
@@ -258,14 +259,14 @@ class Tokens:
         return None if left is None else msgspec.structs.replace(user, seconds_left=left)
 
     def _left(self, token: Token) -> float | None:
-        """The seconds for which a token is good; 0: for ever; None: it is not."""
+        """Return the remaining seconds of a token: 0 if it does not expire, None if it has expired."""
         if not token.expires:
             return 0.0
         left = token.expires - self._clock()
         return left if left > 0 else None
 
     def expired(self, secret: str) -> str:
-        """The id of a token that was good once; empty if it is none of those that are kept."""
+        """Return the id of an expired token; empty if it is none of the stored ones."""
         if self._brief.is_one(secret):
             return self._brief.former(secret)
         token = self._by_hash.get(_hash(secret))
@@ -276,10 +277,10 @@ class Tokens:
 
 
 class BriefTokens:
-    """Tokens that are good for a short time: one says what it is, signed by this server. Nothing of it is kept.
+    """Short-lived tokens: each has its content, signed by this server. Nothing is stored.
 
-    Its id says when it ends and that it is one of this server's, so that it can be revoked by it; what is revoked is
-    remembered until it would have ended.
+    The id has the expiry and a signature, so that it suffices for a revocation. Revoked ids are stored until they
+    expire.
     """
 
     def __init__(self, key: Path, revoked: Path, clock: Callable[[], float]) -> None:
@@ -297,7 +298,7 @@ class BriefTokens:
             ) from None
 
     def sign(self, token: Token, seconds: int) -> tuple[str, Token]:
-        """The secret of a token, and the token with its id and its end."""
+        """Return the secret of a token, and the token with its id and expiry."""
         if not 0 < seconds <= BRIEF_SECONDS_MAX:
             raise ValueError(f"a signed token is good for 1 to {BRIEF_SECONDS_MAX} seconds (24h)")
         expires = token.created + seconds
@@ -316,23 +317,23 @@ class BriefTokens:
         if token is None or token.id in self._revoked or token.expires <= self._clock():
             return None
         if token.scope == "join":
-            return None  # Of an earlier release: a later invitation would not end it.
+            return None  # From an earlier release: a later invitation would not end it.
         return _user(token, token.expires - self._clock())
 
     def former(self, secret: str) -> str:
-        """The id of a token that has ended; empty if it has not, or is none."""
+        """Return the id of an expired token; empty if it has not expired, or is invalid."""
         token = self._token(secret)
         return token.id if token is not None and token.expires <= self._clock() else ""
 
     def _token(self, secret: str) -> Token | None:
         said, _, mac = secret.removeprefix(BRIEF_PREFIX).rpartition(".")
-        # Before anything of it is read.
+        # Verified before anything of it is read.
         if not hmac.compare_digest(mac.encode("utf-8", "replace"), self._mac("token", said).encode()):
             return None
         return msgspec.json.decode(base64.urlsafe_b64decode(said + "=" * (-len(said) % 4)), type=Token)
 
     def revoke(self, token_id: str) -> bool:
-        """End a token by its id. False when it is not the id of one of this server's, or has ended."""
+        """Revoke a token by its id. Returns False if it is not one of this server's, or has expired."""
         if not self._is_own(token_id) or self._end(token_id) <= self._clock():
             return False
         kept = {one for one in self._revoked if self._end(one) > self._clock()}
@@ -341,7 +342,7 @@ class BriefTokens:
         return True
 
     def left(self, token_id: str) -> float | None:
-        """The seconds for which a token is good, by its id; None: it is not, or is none of this server's."""
+        """Return the remaining seconds of a token by its id; None if it has expired or is not one of this server's."""
         if not self._is_own(token_id) or token_id in self._revoked:
             return None
         left = self._end(token_id) - self._clock()
@@ -361,12 +362,12 @@ class BriefTokens:
 
 
 def read_key(path: Path) -> bytes:
-    """The key by which this server signs tokens, made if there is none. Raises HomeDamaged if it is not whole."""
+    """Return the key that signs this server's tokens, and create it if it does not exist. Raises HomeDamaged."""
     if not path.exists():
         write_private(path, secrets.token_bytes(KEY_BYTES))
     key = path.read_bytes()
     if len(key) < KEY_BYTES:
-        # With a key that is known anybody could make tokens.
+        # Anybody could make tokens with a short key.
         raise HomeDamaged(
             f"{path} is damaged: it has {len(key)} of {KEY_BYTES} bytes. Put back a copy of it, or remove it:"
             " tokens that were signed with it are then no longer good"
@@ -385,7 +386,7 @@ def _hash(secret: str) -> str:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replace a file that nobody else may read, whole or not at all."""
+    """Replace a file that only its owner may read, entirely or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -396,59 +397,61 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "", subresource: str = "") -> bool:
-    """Whether somebody may do this to an object, there. `namespace` is empty for all of them, and for cluster kinds."""
+    """Report whether a user may do this to an object. `namespace` is empty for all namespaces, and for cluster
+    kinds."""
     if user.scope == "admin":
         return True
     if kind in REVIEWS:
-        return verb == "create"  # Everyone may ask about themselves.
+        return verb == "create"  # Everyone may review their own rights.
     if SYSTEM_NAMESPACE in (namespace, name if kind.name == "Namespace" else ""):
         return False
     if namespace.startswith(CELL_NAMESPACE_PREFIX) and user.scope != "cell":
-        return False  # It has copies of everybody's Secrets.
+        return False  # It has copies of Secrets of all namespaces.
     if user.scope == "role":
         return _role_allows(user, verb, kind, namespace, name, subresource)
     if subresource == CALL:
         keyed = user.scope == "function" and user.namespace in ("", namespace)
         return keyed and verb == "create" and kind.name == "Function"
     if subresource in ENTERED:
-        # For those who say what runs there.
+        # For users who decide what runs there.
         owns = user.scope == "deployer" and namespace and user.namespace in ("", namespace)
         return bool(owns) and kind.name == "Instance" and (subresource != "exec" or verb == "create")
     if user.scope == "cell":
         return _cell_allows(user, verb, kind, namespace)
     inside = not user.namespace or namespace == user.namespace
     if kind.name == "Namespace" and user.namespace and verb == "get" and name != user.namespace:
-        return False  # Which others there are is not for them to know.
+        return False  # Other namespaces are hidden from them.
     if user.scope == "viewer":
         return verb in READ and kind.name != "Secret" and (inside or not kind.namespaced)
     if user.scope == "deployer":
         if subresource == "status" and verb not in READ:
-            return False  # What is, is for controllers to say.
+            return False  # Controllers write the status.
         if kind.name == "Role":
-            return verb in READ and inside  # As on Kubernetes, who edits does not say who may.
+            return verb in READ and inside  # As on Kubernetes, editors do not grant rights.
         if not kind.namespaced:
             return verb in READ or (kind.name == "Namespace" and verb == "create" and not user.namespace)
         return inside and (verb in READ or not (kind.made or kind.name in BOUNDS))
-    # Workers have their stream, and function keys their function: neither has objects.
+    # Workers have only their stream, and function keys only their function.
     return False
 
 
 def verbs_of(verb: str, kind: Kind, *, is_apply: bool, is_there: bool) -> tuple[str, ...]:
-    """What a write takes: one that makes what is not there takes `create` as well, whatever it is called."""
+    """Return the verbs that a write needs: one that creates its object needs `create`, too."""
     makes = is_apply or (verb == "update" and kind.name in CREATED_BY_UPDATE)
     return (verb, "create") if makes and not is_there else (verb,)
 
 
 def _role_allows(user: User, verb: str, kind: Kind, namespace: str, name: str, subresource: str) -> bool:
-    """What a rule of the Role names, if it is among what a deployer of the namespace may do, or to call or write Roles.
+    """Report whether a Role allows something, within what a deployer of the namespace may do, calls and writes of
+    Roles.
 
-    So nobody gets more by a Role than by a scope, whatever its rules say.
+    So nobody gets more by a Role than by a scope, whatever its rules are.
     """
     own = kind.name == "Namespace" and name == user.namespace and verb == "get"
     if not own and (not kind.namespaced or namespace != user.namespace):
         return False
     if verb == "create" and not subresource:
-        name = ""  # It is not known: what makes it is not bound by the name that it says.
+        name = ""  # As on Kubernetes, a rule with names does not cover `create`.
     resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
     if not allow(user.rules, verb, kind.group, resource, name):
         return False
@@ -461,14 +464,14 @@ def _role_allows(user: User, verb: str, kind: Kind, namespace: str, name: str, s
 
 
 def moves_blobs(user: User, verb: str) -> bool:
-    """Whether somebody may read or put code by its digest; a runner is asked elsewhere."""
+    """Report whether a user may read or put code by its digest. Runners are checked elsewhere."""
     if user.scope == "role":
         return allow(user.rules, verb, GROUP, "blobs")
     return user.scope in ("admin", "deployer")
 
 
 def sight(user: User, kind: Kind, namespace: str) -> str:
-    """A field selector for what somebody sees of a list that they may have; empty: all of it."""
+    """Return a field selector for the objects that a user sees of a list; empty if all."""
     if user.scope == "admin":
         return ""
     if kind.name == "Namespace":
@@ -477,7 +480,8 @@ def sight(user: User, kind: Kind, namespace: str) -> str:
 
 
 def _cell_allows(user: User, verb: str, kind: Kind, namespace: str) -> bool:
-    """A cell reads what its namespace holds, and the sizes there are. It writes no objects: it reports."""
+    """Report whether a cell may read something: its namespace, and instance types. It never writes objects, it
+    reports."""
     if verb not in READ:
         return False
     return namespace == user.namespace if kind.namespaced else kind.name == "InstanceType"

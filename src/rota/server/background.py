@@ -1,10 +1,11 @@
-"""The server of a home in the background: started, and replaced while its work goes on.
+"""The server of a home in the background: start it, and replace it while its work goes on.
 
-Promises: one server per home, however many start it at once; whoever starts one returns when it is ready, or knows why
-it is not, and then nothing of it is left; what a server natively ran goes on while the next one takes its place, also
-when that fails; whether an image can be had is settled by `background_image.checked` before any of this is called.
+- There is one server per home, however many commands start it at once.
+- `start` returns when the server is ready, or raises an error with the reason, and then leaves nothing behind.
+- The instances of a native server go on while the next one takes its place, even if that fails.
+- `background_image.checked` checks an image before any function of this module is called.
 
-Never: takes a process by its number alone, ends work that the next server could take up.
+Never: identifies a process by its number alone, ends work that the next server could adopt.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from rota.server.home import Home, usable
 from rota.server.stopping import HAND_OVER, Ended, held, kill, stop
 
 READY_SECONDS_MAX = 60.0
-"""What a server may take until it is ready: it reads all objects first."""
+"""Time for a server to become ready: it reads all objects first."""
 LOOK_SECONDS = 0.02
 CONTAINER_LOOK_SECONDS = 0.3
-"""An engine is asked less often: it takes longer to answer."""
+"""An engine is polled less often, because it is slow to answer."""
 HAND_OVER_SECONDS_MAX = 10.0
-"""Then a server that does not end is killed, which leaves its work alone as well."""
+"""After this a server that does not end is killed, which leaves its instances running, too."""
 KILLED_SECONDS_MAX = 5.0
-"""What the system may take to end a process that is killed."""
+"""Time for the system to end a killed process."""
 START_LOCK = "start.lock"
 PROGRAM = "import sys; from rota.cli import main; sys.exit(main())"
 
 
 class NotReady(Exception):  # noqa: N818 - says what became of it
-    """A server was started and is not ready; nothing of it is left. `end` is the end of what it said."""
+    """A server was started and did not become ready. Nothing of it is left. `end` is the end of its log."""
 
     def __init__(self, message: str, end: list[bytes]) -> None:
         super().__init__(message)
@@ -55,41 +56,41 @@ class Started(NamedTuple):
     pid: int
     state: State
     is_new: bool
-    """Whether it was started just now; otherwise it ran already."""
+    """True if it was started now, False if it ran before."""
     ended: Ended | None = None
-    """What was ended before because it could not go on here; None: all of it went on."""
+    """The result of a stop before the start; None if nothing had to be stopped."""
 
 
 class Restarted(NamedTuple):
-    """The new server, and what became of the one before."""
+    """The new server, and the fate of the one before."""
 
     started: Started
     before: State | None
-    """None: there was none."""
+    """None if there was none."""
     killed: bool
-    """Whether the one before had to be killed."""
+    """True if the one before had to be killed."""
 
 
 async def start(home: Home, options: Options, container: Container | None) -> Started:
-    """Have a server. Returns when it is ready; raises `NotReady`, or `CannotRun`."""
+    """Start a server unless one runs. Raises `NotReady` and `CannotRun`."""
     async with _alone(home):
-        found = await _settled(home)
+        found = await _found_after_start(home)
         if found.condition == "running":
             assert found.pid is not None and found.state is not None
             return Started(found.pid, found.state, is_new=False)
-        # What a native server that crashed has left cannot be reached from a container.
+        # Instances of a crashed native server cannot be reached from a container.
         ended = await stop(home) if container is not None else None
         return (await _launch(home, options, container))._replace(ended=ended)
 
 
 async def restart(home: Home, options: Options, container: Container | None) -> Restarted:
-    """Have a new server instead of the one that runs.
+    """Replace the running server by a new one.
 
-    What runs natively goes on when the new one is native as well. What runs in a container ends with it, and what runs
-    natively cannot be reached from one: this is ended in good order, and begun anew by the new server.
+    Native instances go on if the new server is native, too. Instances in a container end with it, and native ones
+    cannot be reached from a container: they are ended in good order, and started again by the new server.
     """
     async with _alone(home):
-        found = await _settled(home)
+        found = await _found_after_start(home)
         before = found.state if found.condition == "running" else None
         ended, killed = None, False
         if before is not None and container is None and not before.image:
@@ -102,7 +103,7 @@ async def restart(home: Home, options: Options, container: Container | None) -> 
 
 @contextlib.asynccontextmanager
 async def _alone(home: Home) -> AsyncIterator[None]:
-    """Nobody else starts a server here meanwhile."""
+    """Hold a lock, so that nobody else starts a server here."""
     with usable(home.path):
         home.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(home.path / START_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -121,8 +122,8 @@ async def _alone(home: Home) -> AsyncIterator[None]:
         os.close(descriptor)
 
 
-async def _settled(home: Home) -> Found:
-    """How the server is, once it is not starting any more: `rota up` may have begun just now."""
+async def _found_after_start(home: Home) -> Found:
+    """Return the state of the server once it is not starting any more: `rota up` may have begun just now."""
     deadline = time.monotonic() + READY_SECONDS_MAX
     while (found := find(home)).condition == "starting":
         if time.monotonic() > deadline:
@@ -132,7 +133,7 @@ async def _settled(home: Home) -> Found:
 
 
 async def _hand_over(home: Home) -> bool:
-    """End the server and nothing else. Returns whether it had to be killed."""
+    """End the server but not its instances. Returns whether it had to be killed."""
     server = held(home.server_pid)
     if server is None:
         return False
@@ -159,11 +160,11 @@ async def _launch(home: Home, options: Options, container: Container | None) -> 
     try:
         return await _ready(home, process, log, since)
     except BaseException:
-        # Also when somebody does not want to wait any longer: there is no half of a server.
+        # Also on a cancellation: a server that is not ready must not stay.
         process.kill()
         process.wait(KILLED_SECONDS_MAX)
         if not found_keeper and _has_keeper(path):
-            # All that runs now was begun by this server. What was there before goes on.
+            # The keeper and its instances are this server's. Those of an earlier keeper go on.
             await stop(home, grace_seconds=0)
         raise
 
@@ -183,7 +184,7 @@ def _spawned(home: Path, log: BinaryIO, arguments: Sequence[str]) -> subprocess.
         stdout=log,
         stderr=log,
         cwd=home,
-        # Ctrl-C in this terminal is not meant for it.
+        # Ctrl-C in this terminal must not reach it.
         start_new_session=True,
     )
 

@@ -1,7 +1,7 @@
-"""A server from a container image: which image is meant, whether it can be had, and its container.
+"""Run a server from a container image: choose the image, check it, and run its container.
 
-The container has the host's network, so that what listens on loopback inside listens on the host's loopback, and sees
-of the host's files the home alone, in the same place. The image has to have `rota` on its path, and is never pulled.
+The container has the host's network, so the loopback inside is the host's, and of the host's files only the home, at
+the same path. The image must have `rota` on its path, and is never pulled.
 """
 
 from __future__ import annotations
@@ -32,54 +32,55 @@ VARIABLE = "ROTA_IMAGE"
 PROJECT_ENVIRONMENT = ".env.local"
 ENVIRONMENT_BYTES_MAX = 64 * 1024
 NOTE = "server-container.json"
-"""That there is, or was, a container of this home's server."""
+"""The record of the container of this home's server."""
 RUN_SECONDS_MAX = 60.0
 WORDS_LINES = 20
 WORDS_BYTES_MAX = "1m"
-"""What an engine keeps of what is said before the server has its log."""
+"""Output that an engine keeps from before the server has its log."""
 LOG_DRIVERS = {"podman": "k8s-file", "docker": "json-file"}
 
 
 class CannotRun(OSError):  # noqa: N818 - says what is wrong
-    """A server cannot be run from an image; the message says why, and what to do."""
+    """A server cannot be run from an image. The message says why, and what to do."""
 
 
-class Choice(NamedTuple):
-    """An image, and who named it."""
+class ImageChoice(NamedTuple):
+    """An image, and the source that names it."""
 
     image: str
-    """Empty: the server runs natively."""
+    """Empty to run the server natively."""
     source: str
 
 
 class Container(NamedTuple):
-    """What a server is to run in: an engine that works, and an image that is there."""
+    """A working engine and a present image for a server."""
 
     facts: Facts
     image: str
 
 
-class _Note(msgspec.Struct, frozen=True):
+class _ContainerRecord(msgspec.Struct, frozen=True):
     name: str
     facts: Facts
 
 
-def chosen(flag: str | None, environment: Mapping[str, str], folder: Path, last: str = "") -> Choice:
-    """Return the flag, else the environment, else the project's file, else the last start's. An empty flag is none."""
+def chosen(flag: str | None, environment: Mapping[str, str], folder: Path, last: str = "") -> ImageChoice:
+    """Return the flag, else the environment, else the project's file, else the last start's. An empty flag means
+    none."""
     if flag is not None:
-        return Choice(flag, "--image")
+        return ImageChoice(flag, "--image")
     if environment.get(VARIABLE):
-        return Choice(environment[VARIABLE], VARIABLE)
+        return ImageChoice(environment[VARIABLE], VARIABLE)
     file = folder / PROJECT_ENVIRONMENT
     if named := _in_file(file):
-        return Choice(named, str(file))
-    return Choice(last, "the image of the last start; --image= runs the server natively")
+        return ImageChoice(named, str(file))
+    return ImageChoice(last, "the image of the last start; --image= runs the server natively")
 
 
 def _in_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            # Some editors put a mark at the beginning.
+            # Some editors write a byte order mark.
             text = file.read(ENVIRONMENT_BYTES_MAX).decode("utf-8-sig", "replace")
     except FileNotFoundError:
         return ""
@@ -91,7 +92,7 @@ def _in_file(path: Path) -> str:
     for line in text.splitlines():
         name, is_set, value = line.strip().removeprefix("export ").partition("=")
         if is_set and name.strip() == VARIABLE:
-            # As a shell reads it: quotes are taken off, and what follows a # is a remark.
+            # As in a shell: quotes are removed, and # begins a comment.
             try:
                 found = next(iter(shlex.split(value, comments=True)), "")
             except ValueError as error:
@@ -99,8 +100,8 @@ def _in_file(path: Path) -> str:
     return found
 
 
-async def checked(choice: Choice, home: Path) -> Container | None:
-    """What it takes to run a choice; None: natively. Raises `CannotRun` before anything is touched."""
+async def checked(choice: ImageChoice, home: Path) -> Container | None:
+    """Return the container for a choice, or None to run natively. Raises `CannotRun` before anything is changed."""
     if not choice.image:
         return None
     asked = f"the image {choice.image} ({choice.source})"
@@ -122,7 +123,7 @@ async def checked(choice: Choice, home: Path) -> Container | None:
 
 
 async def _check_holds_rota(container: Container) -> None:
-    """An image of something else would only be found out when the server before has gone."""
+    """Check that the image runs `rota`, before the previous server is ended."""
     facts, image = container
     name = f"rota-image-{uuid.uuid4().hex}"
     options = ["--rm", f"--name={name}", "--network=none", "--pull=never", "--log-driver=none", *facts.run_options]
@@ -130,7 +131,7 @@ async def _check_holds_rota(container: Container) -> None:
         [*base(facts), "run", *options, "--entrypoint=rota", image, "version"], seconds_max=RUN_SECONDS_MAX
     )
     if said.code != 0:
-        # It may have got as far as to be known.
+        # It may exist nevertheless.
         await Engine(facts).remove(name)
         raise CannotRun(f"the image {image} does not run `rota`, which has to be on its path: {said.words}")
 
@@ -150,7 +151,7 @@ async def run(home: Path, container: Container, arguments: Sequence[str]) -> Non
     facts, image = container
     name = name_of(home)
     await remove(home)
-    write_private(home / NOTE, msgspec.json.encode(_Note(name, facts)))
+    write_private(home / NOTE, msgspec.json.encode(_ContainerRecord(name, facts)))
     user = [f"--user={os.getuid()}:{os.getgid()}"] if facts.engine == "docker" and not facts.is_rootless else []
     argv = [
         *base(facts),
@@ -179,14 +180,14 @@ async def run(home: Path, container: Container, arguments: Sequence[str]) -> Non
 
 
 def _mounted(home: Path) -> str:
-    # Fields of CSV: a comma in a path would otherwise be the beginning of an option.
+    # CSV quoting, so that a comma in a path does not begin an option.
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(["type=bind", f"source={home}", f"target={home}"])
     return f"--mount={line.getvalue()}"
 
 
 async def is_running(home: Path) -> bool:
-    """Whether the container of a home's server runs."""
+    """Report whether the container of a home's server runs."""
     note = _noted(home)
     if note is None:
         return False
@@ -195,7 +196,7 @@ async def is_running(home: Path) -> bool:
 
 
 async def words_of(home: Path) -> list[bytes]:
-    """The last that its container said, before the server had its log."""
+    """Return the last output of the container from before the server had its log."""
     note = _noted(home)
     if note is None:
         return []
@@ -204,7 +205,7 @@ async def words_of(home: Path) -> list[bytes]:
 
 
 async def remove(home: Path) -> None:
-    """End and remove the container of a home's server, if there is one. Nothing of it is left."""
+    """End and remove the container of a home's server, if there is one."""
     note = _noted(home)
     if note is None:
         return
@@ -213,11 +214,11 @@ async def remove(home: Path) -> None:
 
 
 def name_of(home: Path) -> str:
-    """What the container of a home's server is called; no other home's is called so."""
+    """Return the name of the container of a home's server. It differs for every home."""
     return f"rota-server-{hash_of(str(home.resolve()))}"
 
 
-def _noted(home: Path) -> _Note | None:
+def _noted(home: Path) -> _ContainerRecord | None:
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode((home / NOTE).read_bytes(), type=_Note)
+        return msgspec.json.decode((home / NOTE).read_bytes(), type=_ContainerRecord)
     return None

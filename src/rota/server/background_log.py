@@ -1,4 +1,4 @@
-"""The log of a server that has no terminal: one file and its predecessor, each of a bounded size."""
+"""The log of a server without a terminal: a file and its predecessor, each of a bounded size."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import BinaryIO
 
 LOG = "server.log"
 LOG_BYTES_MAX = 4 << 20
-"""A larger log is put aside, and the one that was aside before is gone."""
+"""A larger log is renamed, and the one renamed before is dropped."""
 LOOK_SECONDS = 2.0
-"""How often a server looks how large its log has become."""
+"""Time between two checks of the log's size."""
 END_LINES = 20
 END_BYTES_MAX = 64 * 1024
 FOLLOW_SECONDS = 0.1
-"""How often it is looked whether something was written."""
+"""Time between two reads of a followed log."""
 
 
 def log_of(home: Path) -> Path:
@@ -31,13 +31,13 @@ def aside_of(log: Path) -> Path:
 
 
 def write_to(log: Path) -> None:
-    """From now on, whatever this process writes is in this file, also what Python says when it dies."""
+    """Write the output of this process to a file from now on, Python's fatal errors included."""
     _take(log)
     threading.Thread(target=_look_after, args=(log,), name="log", daemon=True).start()
 
 
 def opened(log: Path) -> BinaryIO:
-    """A log to append to, renewed if it is too large by now. Nobody but its user may read it."""
+    """Open a log to append to, and renew it if it is too large. Only its owner may read it."""
     with contextlib.suppress(FileNotFoundError):
         if log.stat().st_size > LOG_BYTES_MAX:
             log.replace(aside_of(log))
@@ -54,7 +54,7 @@ def _take(log: Path) -> None:
 def _look_after(log: Path) -> None:
     while True:
         time.sleep(LOOK_SECONDS)
-        # A disk that is full, or a home that is gone, is told by what needs it.
+        # A full disk or a missing home is reported by what needs it.
         with contextlib.suppress(OSError):
             if os.fstat(sys.stderr.fileno()).st_size > LOG_BYTES_MAX:
                 _take(log)
@@ -67,7 +67,7 @@ def size_of(log: Path) -> int:
 
 
 def end_of(log: Path, lines: int = END_LINES, since: int = 0) -> list[bytes]:
-    """The last lines, of what was written since the log had this size."""
+    """Return the last lines that were written since the log had this size."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -79,7 +79,7 @@ def end_of(log: Path, lines: int = END_LINES, since: int = 0) -> list[bytes]:
 
 
 def following(log: Path) -> Generator[bytes, None, None]:
-    """What is written from now on, in pieces; nothing (an empty piece) as often as it is looked. It does not end."""
+    """Yield new output in pieces, and an empty piece after each read without any. Does not end."""
     file: BinaryIO | None = None
     is_first = True
     try:
@@ -92,7 +92,7 @@ def following(log: Path) -> Generator[bytes, None, None]:
             piece = file.read(END_BYTES_MAX) if file is not None else b""
             yield piece
             if not piece and file is not None and _is_replaced(file, log):
-                # What came between the last look and the change is still to be had.
+                # Read what was written before the log was replaced.
                 while rest := file.read(END_BYTES_MAX):
                     yield rest
                 file.close()

@@ -1,7 +1,7 @@
-"""What a server says of itself in its home, and whether that is still so.
+"""The state of a server in its home, and whether it still holds.
 
-The system's own lock says who serves here. What is written beside it is believed only of the very process that holds
-that lock: by its number, and by when it began.
+A file lock shows which process serves here. The state file counts only for the process that holds the lock, which is
+recognised by its number and its start time.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from rota.server.home import Home
 
 STATE = "server.json"
 LAST_START = "last-start.json"
-"""Stays when the server ends, so that the next one is started alike."""
+"""It stays when the server ends, so that the next one gets the same options."""
 IMAGE_VARIABLE = "ROTA_SERVER_IMAGE"
-"""Tells a server that it runs in a container, and of which image."""
+"""Set in a container, to its image."""
 STATE_BYTES_MAX = 64 * 1024
 S = TypeVar("S", bound=msgspec.Struct)
 Condition = Literal["stopped", "starting", "running", "crashed"]
 
 
 class Options(msgspec.Struct, frozen=True):
-    """The options that a server was started with."""
+    """The options of a server's start."""
 
     host: str
     port: int
-    """0: a free one, the one before if it is still free."""
+    """0 for a free port, preferably the one before."""
     edge_port: int | None
     allow_api: tuple[str, ...] = ()
     controllers: bool = True
     key_file: str = ""
-    """What Secrets are encrypted with; empty: they are not."""
+    """The file of the key that encrypts Secrets; empty if there is none."""
     audit_required: bool = False
     edge_host: tuple[str, ...] = ()
     network: Network = "host"
@@ -48,7 +48,7 @@ class Options(msgspec.Struct, frozen=True):
     no_cell: bool = False
 
     def arguments(self) -> list[str]:
-        """As `rota up` takes them."""
+        """Return the options as arguments of `rota up`."""
         edge = [] if self.edge_port is None else [f"--edge-port={self.edge_port}"]
         apis = [f"--allow-api={url}" for url in self.allow_api]
         without = [] if self.controllers else ["--no-controllers"]
@@ -68,20 +68,20 @@ class State(msgspec.Struct, frozen=True):
     """A server that is ready."""
 
     pid_start: int
-    """When its process began, in the kernel's ticks."""
+    """The start time of its process, in the kernel's ticks."""
     started: float
     version: str
     url: str
     edge: str
     options: Options
     image: str = ""
-    """Of its container; empty: it runs natively."""
+    """The image of its container; empty if it runs natively."""
     no_sandbox: str = ""
-    """Why there can be no sandbox in that container."""
+    """The reason why there is no sandbox in that container."""
 
 
 class LastStart(msgspec.Struct, frozen=True):
-    """How the server of a home was started last, and where it was then."""
+    """The options and addresses of the last start of a home's server."""
 
     options: Options
     url: str
@@ -90,36 +90,37 @@ class LastStart(msgspec.Struct, frozen=True):
 
 
 class Found(NamedTuple):
-    """How the server of a home is."""
+    """The state of a home's server."""
 
     condition: Condition
     pid: int | None = None
-    """The process; 0 when it cannot be seen from here."""
+    """The process; 0 if it cannot be seen from here."""
     state: State | None = None
-    """What it says; of one that crashed, what it last said."""
+    """The state that it wrote; after a crash, the last one."""
 
 
 def announce(home: Home, state: State) -> None:
-    """Say in the home that the server is ready, and remember how it was started."""
+    """Write to the home that the server is ready, and store its options."""
     last = LastStart(state.options, state.url, state.edge, state.image)
     write_private(home.path / LAST_START, msgspec.json.encode(last))
     write_private(home.path / STATE, msgspec.json.encode(state))
 
 
 def last_start(home: Home) -> LastStart | None:
-    """Return how the server of a home was started last; None if never, or if that cannot be read."""
+    """Return the last start of a home's server; None if there was none, or it cannot be read."""
     return _decoded(home.path / LAST_START, LastStart)
 
 
 def withdraw(home: Home, state: State | None = None) -> None:
-    """A server that ends in good order leaves no word; one that is killed does. `state`: only if it says this."""
+    """Remove the state file, as a server does that ends in good order. `state`: only if the file has this state."""
     path = home.path / STATE
     if state is None or _decoded(path, State) == state:
         path.unlink(missing_ok=True)
 
 
 def own_state(version: str, url: str, edge: str, options: Options, why_no_sandbox: Callable[[], str]) -> State:
-    """What this process has to say. What is so on this host anyone can see; in a container only who is in it."""
+    """Return the state of this process. The reason for a missing sandbox is recorded in a container only: outside, any
+    process can find it."""
     began = kernel.start_time_of(os.getpid()) or 0
     image = os.environ.get(IMAGE_VARIABLE, "")
     return State(began, time.time(), version, url, edge, options, image, why_no_sandbox() if image else "")
@@ -130,7 +131,7 @@ def port_of(url: str) -> int:
 
 
 def find(home: Home) -> Found:
-    """How the server of a home is, now."""
+    """Return the state of a home's server now."""
     pid, state = home.server_pid(), _decoded(home.path / STATE, State)
     if pid is None:
         return Found("stopped" if state is None else "crashed", None, state)

@@ -1,4 +1,4 @@
-"""`/v1/batch`: several writes in one request, straight on the registry of a Rota server."""
+"""`/v1/batch`: several writes in one request, on the registry of a Rota server."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Batched(msgspec.Struct, rename="camel"):
 class Batch(msgspec.Struct):
     operations: list[Batched]
     atomic: bool = True
-    """False: each operation is allowed, decided and answered by itself."""
+    """False: each operation is authorized, validated and answered by itself."""
 
 
 class Result(msgspec.Struct, omit_defaults=True):
-    """What came of one operation of a batch that is not atomic."""
+    """The result of one operation of a batch that is not atomic."""
 
     code: int
     object: msgspec.Raw = msgspec.Raw()
@@ -58,7 +58,7 @@ class Result(msgspec.Struct, omit_defaults=True):
 
 
 class Batches:
-    """Writes batches. Each operation is allowed or refused by itself, as by the URL of its object."""
+    """Writes batches. Each operation is authorized by itself, as by the URL of its object."""
 
     def __init__(self, registry: Registry, audit: Audit, shedding: Shedding) -> None:
         self._registry = registry
@@ -66,9 +66,9 @@ class Batches:
         self._shedding = shedding
 
     async def write(self, batch: Batch, user: User) -> Response:
-        """Write a batch, as one atomic commit or each operation by itself, and record what came of it.
+        """Write a batch, in one atomic commit or one by one, and record it in the audit trail.
 
-        That is done also if whoever sent it does not wait for the answer.
+        The batch is finished even if the client goes away.
         """
         return await finished(self._write(batch, user) if batch.atomic else self._write_each(batch.operations, user))
 
@@ -80,9 +80,9 @@ class Batches:
         except ApiError as error:
             return Response(error.code, _encode(error.status()))
         try:
-            answers = await self._registry.write(operations, caller=user.party or user.name)
+            answers = await self._registry.write(operations, caller=user.share_key or user.name)
         except ApiError as error:
-            # Whichever of them failed, the others were looked at, too. Each object has one line.
+            # One operation failed, but all were examined. Each object has one line.
             tried = dict.fromkeys((VERBS[o.verb], o.kind.bucket, o.namespace, o.name) for o in operations)
             for verb, resource, namespace, name in tried:
                 self._audit.record(user, verb, resource, namespace, name, code=error.code)
@@ -97,7 +97,7 @@ class Batches:
         tried: list[Operation | ApiError] = []
 
         def decided_on() -> Iterator[Operation | ApiError]:
-            # Allowed when it is its turn: what the operations before it have done is there by then.
+            # Authorized in turn, because it may depend on the operations before it.
             for one in batched:
                 try:
                     operation = self._operation(one, user)
@@ -108,8 +108,8 @@ class Batches:
                     tried.append(refused)
                 yield tried[-1]
 
-        party = user.party or user.name
-        answers = await self._registry.write_each(decided_on(), bytes_max=BATCH_BYTES_MAX, caller=party)
+        share_key = user.share_key or user.name
+        answers = await self._registry.write_each(decided_on(), bytes_max=BATCH_BYTES_MAX, caller=share_key)
         results = []
         for o, answer in zip(tried, answers, strict=True):
             if isinstance(o, Operation):

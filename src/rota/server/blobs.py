@@ -1,15 +1,15 @@
 """`/v1/blobs/DIGEST`: the code of functions, by its digest.
 
-    PUT   blobs/DIGEST             keep the body, which must have this digest; 201, or 200 when it is here already
-    HEAD  blobs/DIGEST             whether it is here; if so it stays for a while
+    PUT   blobs/DIGEST             store the body, which must have this digest; 201, or 200 if it exists
+    HEAD  blobs/DIGEST             200 if it exists, and then it stays for a while
     GET   blobs/DIGEST?stat=true   the same, with its size as JSON
     GET   blobs/DIGEST             the bytes
 
-Deployers put, ask and get. A worker gets what a Function of its own namespace refers to. What no Function refers to is
-removed some time after it was last put or asked for (`blob_collecting`).
+Deployers put and get blobs. A worker gets those that a Function of its namespace refers to. A blob that no Function
+refers to is removed some time after it was last put or requested (`BlobCollector`).
 
-Blobs have no namespace: who knows a digest may name it in a Function anywhere, or get it. A digest has 256 bits, and is
-found out by who has the content already, or may read a Function that has it; it cannot be guessed, nor listed here.
+Blobs have no namespace: a deployer who knows a digest may use it in a Function anywhere, or get the blob. Only those
+who have the content, or may read a Function with it, know its digest of 256 bits: digests cannot be guessed or listed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from rota.runtime.archive import BlobArchive
 from rota.runtime.blobs import BlobRefused, is_digest
 from rota.server.audit import Audit
 from rota.server.auth import User, moves_blobs
-from rota.server.blob_collecting import referred_to
+from rota.server.collectors import blobs_of_functions
 from rota.server.http import Answer, Request, Response, Stream
 from rota.server.shares import Shares
-from rota.server.unread import payer_of
+from rota.server.unread_answers import payer_of
 
 PUTS_AT_ONCE_MAX = 16
 PUTS_LEAST = 2
-"""What each credential has of them, while there are any."""
+"""Puts that each credential may have under way, if there are any left."""
 PUT_SECONDS_MAX = 600.0
 BYTES = "application/octet-stream"
 CODES = {
@@ -48,7 +48,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def streams_body(target: bytes) -> bool:
-    """Whether what is put there is taken as it comes."""
+    """Report whether the body of a request to this target is handed over in pieces."""
     return target.startswith(b"/v1/blobs/") and _TARGET.match(target) is not None
 
 
@@ -60,9 +60,9 @@ class BlobRequests:
         self._audit = audit
         self._puts = Shares(PUTS_AT_ONCE_MAX, 1, least=PUTS_LEAST)
         self._put_by: dict[str, set[str]] = {}
-        """By tenant, the digests that it has put, of those that are there."""
+        """The digests that a tenant has put and that still exist."""
         self._coming: Counter[str] = Counter()
-        """By tenant, the bytes that are on their way."""
+        """The bytes of uploads under way, by tenant."""
 
     async def __call__(self, objects: Objects, request: Request, user: User, digest: str) -> Answer:
         if not is_digest(digest):
@@ -91,7 +91,7 @@ class BlobRequests:
             code = error.code
             raise
         except asyncio.CancelledError:
-            code = 499  # The client is gone, as web servers write it down.
+            code = 499  # The client is gone, in the convention of web servers.
             raise
         finally:
             self._audit.record(user, "update", "blobs", "", digest, "", code)
@@ -100,12 +100,12 @@ class BlobRequests:
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > self.blobs.blob_bytes_max:
             raise ApiError(413, "RequestEntityTooLarge", f"a blob has at most {self.blobs.blob_bytes_max} bytes")
-        party, may_use_reserve = payer_of(user)
-        if not self._puts.has_room(party, may_use_reserve=may_use_reserve):
-            own = self._puts.of(party)
+        key, may_use_reserve = payer_of(user)
+        if not self._puts.has_room(key, may_use_reserve=may_use_reserve):
+            own = self._puts.of(key)
             raise too_busy(f"{self._puts.used} blobs are on their way already, {own} of them yours")
         assert request.pieces is not None
-        self._puts.take(party)
+        self._puts.take(key)
         try:
             async with asyncio.timeout(min(PUT_SECONDS_MAX, user.seconds_left or PUT_SECONDS_MAX)):
                 new = await self._stored(
@@ -118,14 +118,15 @@ class BlobRequests:
         except TimeoutError:
             raise ApiError(408, "Timeout", f"a blob must have come within {PUT_SECONDS_MAX:.0f} seconds") from None
         finally:
-            self._puts.give_back(party)
+            self._puts.give_back(key)
         return Response(201 if new else 200, _encode({"digest": digest, "bytes": self.blobs.size(digest)}))
 
     async def _stored(self, objects: Objects, user: User, digest: str, pieces: AsyncIterator[bytes], size: int) -> bool:
-        """Keep a blob within the share of a tenant: at most as much as is left for all others, and one at any time."""
-        tenant = user.namespace or payer_of(user).party
-        # What it refers to is its own, whoever has put that.
-        digests = self._put_by.get(tenant, set()) | (referred_to(objects, tenant) if user.namespace else set())
+        """Store a blob within the share of a tenant: at most as much as is left for all others, and at least one
+        blob."""
+        tenant = user.namespace or payer_of(user).key
+        # Blobs that the tenant refers to count as its own, whoever has put them.
+        digests = self._put_by.get(tenant, set()) | (blobs_of_functions(objects, tenant) if user.namespace else set())
         sizes = await asyncio.to_thread(lambda: {one: self.blobs.counted(one) for one in digests})
         left = await asyncio.to_thread(self.blobs.left) - self._coming.total()
         self._forget(tenant, {one for one, counted in sizes.items() if not counted})
@@ -152,10 +153,10 @@ class BlobRequests:
 
 
 def _may_get(objects: Objects, user: User, digest: str) -> bool:
-    """A worker, for as long as its instance is there, gets the code of its own namespace."""
+    """Report whether a worker may read a blob: code of its own namespace, while its instance exists."""
     if user.scope != "worker":
         return False
     instance = get(objects, Instance, user.name, user.namespace)
     if instance is None or instance.metadata.uid != user.token_id:
         return False
-    return digest in referred_to(objects, user.namespace)
+    return digest in blobs_of_functions(objects, user.namespace)

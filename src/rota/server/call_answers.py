@@ -1,7 +1,7 @@
-"""What callers of functions are told: what a function returned, as an answer, or why there is none.
+"""The answers to calls of functions: the returned value, or the reason why there is none.
 
-A returned object with `statusCode` is the answer, with its `headers` and its `body`; anything else is JSON. What goes
-wrong in a function is told by the id of the call alone: the rest is in its log.
+A returned object with `statusCode` is the answer, with its `headers` and its `body`; anything else is JSON. The answer
+to a failed call has only the call's id: the rest is in its log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rota.control.functions.recording import Identity
 from rota.server.http import JSON, Response
 
 CALL_HEADER = "X-Rota-Call"
-"""By which the record and the log of a call are found."""
+"""The header with the id of the call, which leads to its record and its log."""
 OWN_PREFIX = "x-rota-"
 BETWEEN = frozenset(
     (
@@ -35,7 +35,7 @@ BETWEEN = frozenset(
         "prefer",
     )
 )
-"""Headers that are between a client and the edge."""
+"""Headers that concern only the connection between a client and the edge."""
 NOT_ANSWERED = BETWEEN | {
     "content-length",
     "date",
@@ -53,14 +53,14 @@ HEADERS_MAX = 64
 HEADERS_BYTES_MAX = 16 * 1024
 BODYLESS = (204, 304)
 SHOWN_MAX = 64
-"""Characters that are repeated of what is no status."""
+"""Characters of an invalid status that are shown."""
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _encode = msgspec.json.Encoder().encode
 
 
 class BadResult(ValueError):  # noqa: N818 - says what the result is
-    """What a function returned cannot be an answer."""
+    """The returned value cannot be an answer."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"what the function returned is no answer: {why}")
@@ -70,12 +70,12 @@ SAFE = (("X-Content-Type-Options", "nosniff"),)
 
 
 def said(code: int, message: str, *headers: tuple[str, str]) -> Response:
-    """Why nothing came of a request."""
+    """Return an error as JSON."""
     return Response(code, _encode({"error": message}) + b"\n", headers=(*SAFE, *headers))
 
 
 def answer_of(reason: str, identity: Identity) -> Response:
-    """What the caller is told of a call that returned nothing, by the reason of its end."""
+    """Return the answer to a call without a result, by the reason of its end."""
     if reason == "Timeout":
         return failed(504, "the function took too long", identity)
     if reason == "WorkerLost":
@@ -84,7 +84,7 @@ def answer_of(reason: str, identity: Identity) -> Response:
 
 
 def response_of(result: bytes, *headers: tuple[str, str]) -> Response:
-    """What a function returned, as an answer. Raises BadResult."""
+    """Return the answer that a returned value makes. Raises BadResult."""
     if not result:
         return Response(200, b"null", headers=(*SAFE, *headers))
     if b'"statusCode"' not in result:
@@ -107,7 +107,7 @@ def response_of(result: bytes, *headers: tuple[str, str]) -> Response:
 
 
 def _headers(given: Any) -> tuple[str, list[tuple[str, str]]]:
-    """The type of the content, and all other headers. What would break out of a header is refused."""
+    """Return the content type and the other headers. Raises BadResult for values that could break out of a header."""
     if not isinstance(given, Mapping):
         raise BadResult("headers must be an object")
     found: list[tuple[str, str]] = []

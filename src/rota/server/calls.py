@@ -1,10 +1,10 @@
-"""Calls over HTTP, on the edge: a request becomes an event, and what the function returns becomes the answer.
+"""Calls of functions over HTTP, at the edge: a request becomes an event, and the returned value becomes the answer.
 
-- `/NAMESPACE/FUNCTION/…`, any method. A function that is not public is called with a key of its namespace, in
-  `Authorization: Bearer` or `X-Rota-Key`. Whoever has none is not told whether there is such a function.
-- `Prefer: respond-async`: the answer is a Task, which runs when it can, and where its answer will be. If its worker is
-  lost it is made again when its method, or an `Idempotency-Key`, says that this does no harm.
-- A server that ends lets calls end that do so soon, and tells the callers of the others that they are lost.
+- `/NAMESPACE/FUNCTION/…`, any method. A function that is not public needs a key of its namespace, in `Authorization:
+  Bearer` or `X-Rota-Key`. Without one, the answer does not reveal whether the function exists.
+- `Prefer: respond-async`: the answer is a Task, which runs when it can, and the place of the later answer. If its
+  worker is lost it is retried if its method, or an `Idempotency-Key`, allows that.
+- A server that stops waits a little for calls, and then answers the others with an error.
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ from rota.server.shares import Shares
 KEY_HEADER = "x-rota-key"
 ASYNC = "respond-async"
 OWN = "-"
-"""Below this is what is the edge's own: no namespace is called so."""
+"""The first part of the edge's own paths: no namespace has this name."""
 REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))
-"""Methods of which HTTP says that to ask twice is to ask once."""
+"""Methods that HTTP defines as idempotent."""
 REPEATABLE_HEADER = "idempotency-key"
 END_SECONDS_MAX = 2.0
-"""How long calls that are under way may take when the server ends."""
-TOLD_SECONDS_MAX = 2.0
-"""How long it may then take to write down and to tell that the others are lost."""
+"""Time for calls under way to end when the server stops."""
+RECORD_SECONDS_MAX = 2.0
+"""Time to record and answer those that have not."""
 EVENTS_BYTES_MAX = 128 * 1024 * 1024
-"""Of the events of all calls that are not over. A call goes on when its caller is gone, and the body is not counted
-any more; as an event it may be six times as long."""
+"""Bytes of the events of all calls under way. A call goes on without its client, and its body is no longer counted; as
+an event it may be six times as large."""
 EVENTS_BYTES_LEAST = 8 * 1024 * 1024
-"""What each namespace has of them, while there are any: one event."""
+"""Bytes that each namespace may have of them, if there are any left: one event."""
 SECRET = frozenset(("authorization", "cookie"))
 TOKEN_PREFIX = "rota-"
-"""What every token of Rota's begins with: none is for a function's eyes."""
+"""The prefix of every token of Rota: functions must not get any."""
 MAKE_KEY = "`rota token create NAME --scope function -n NAMESPACE`"
-"""Alike for all: what a request says is not repeated in a command that somebody may paste."""
+"""The same text for all: a command that somebody may paste must not contain parts of a request."""
 _encode = msgspec.json.Encoder().encode
 
 
 class Calling:
-    """Answers requests to functions."""
+    """Answers calls of functions."""
 
     def __init__(self, serving: Serving, tokens: Tokens) -> None:
         self._serving = serving
@@ -76,10 +76,10 @@ class Calling:
         self._under_way: dict[str, asyncio.Task[Answer]] = {}
         """By the id of the call."""
         self._events = Shares(EVENTS_BYTES_MAX, 0, least=EVENTS_BYTES_LEAST)
-        """Bytes of events, by `_party`."""
+        """Bytes of events, by `_share_key`."""
 
     def find(self, request: Request, namespace: str, name: str) -> Function | Response:
-        """The function that a request is for, if it may be called; else what it is told."""
+        """Return the function that a request may call; else the refusal."""
         function = get(self._serving.objects, Function, name, namespace)
         refused = self._refused(request, namespace, function)
         if refused is not None:
@@ -87,7 +87,7 @@ class Calling:
         return function if function is not None else said(404, f"there is no function {name} in {namespace}")
 
     def _refused(self, request: Request, namespace: str, function: Function | None) -> Response | None:
-        """What somebody is told who has no key, alike whether there is such a function or not."""
+        """Return the refusal of a caller without a key, which is the same whether the function exists or not."""
         name = function.metadata.name if function is not None else ""
         if (function is not None and function.spec.public) or self.has_key(request, namespace, name):
             return None
@@ -101,7 +101,7 @@ class Calling:
         if not secret and kind.lower() == "bearer":
             secret = bearer.strip()
         user = self._tokens.user(secret) if secret else None
-        # What is as good as the server's user is not shown here, where it might travel unencrypted.
+        # Admin tokens are not accepted here, where they might travel unencrypted.
         return (
             user is not None and user.scope != "admin" and allows(user, "create", Function.api, namespace, name, CALL)
         )
@@ -112,26 +112,26 @@ class Calling:
         except TooManyParameters as error:
             return said(400, str(error))
         if ASYNC in request.headers.get("prefer", "").lower():
-            # It is written down, where whoever may read Tasks reads it.
+            # Readers of Tasks can read the stored event.
             event["headers"] = {name: value for name, value in event["headers"].items() if name not in SECRET}
             is_repeatable = request.method in REPEATABLE or REPEATABLE_HEADER in request.headers
-            return await self._later(function, _encode(event), is_repeatable=is_repeatable)
-        identity, content, party = new_identity(function.metadata.name), _encode(event), _party(function)
+            return await self._deferred(function, _encode(event), is_repeatable=is_repeatable)
+        identity, content, share_key = new_identity(function.metadata.name), _encode(event), _share_key(function)
         del event
-        if not self._events.has_room(party, len(content)):
-            message = f"calls that are not over have {self._events.of(party)} bytes, which is the namespace's share"
+        if not self._events.has_room(share_key, len(content)):
+            message = f"calls that are not over have {self._events.of(share_key)} bytes, which is the namespace's share"
             return said(429, message, ("Retry-After", str(RETRY_SECONDS)))
-        self._events.take(party, len(content))
+        self._events.take(share_key, len(content))
         about = {"method": request.method, "path": path}
         made = asyncio.create_task(self._made(function, about, identity, content))
         self._under_way[identity.uid] = made
-        made.add_done_callback(lambda _: self._over(identity, party, len(content)))
-        # A client that goes away does not end what it began: or many that do would keep all workers starting anew.
+        made.add_done_callback(lambda _: self._over(identity, share_key, len(content)))
+        # A client that goes away does not end its call: each end would cost a restart of a worker.
         return await asyncio.shield(made)
 
-    def _over(self, identity: Identity, party: str, event_bytes: int) -> None:
+    def _over(self, identity: Identity, share_key: str, event_bytes: int) -> None:
         del self._under_way[identity.uid]
-        self._events.give_back(party, event_bytes)
+        self._events.give_back(share_key, event_bytes)
 
     async def _made(self, function: Function, about: Mapping[str, str], identity: Identity, event: bytes) -> Answer:
         meta = function.metadata
@@ -150,7 +150,7 @@ class Calling:
             ended = await self._serving.calls.call(function, asked, accept=accept)
         except NotCalled as error:
             if error.reason == "NotLoaded":
-                # The answer has its id: it leads to why.
+                # The id in the answer leads to the reason.
                 now = time.time()
                 ended = Ended("Failed", now, now, message=f"the function cannot be loaded: {error}")
                 await self._serving.recorder.record(function, identity, about, ended)
@@ -159,17 +159,17 @@ class Calling:
         return answers[0] if answers else answer_of(ended.reason, identity)
 
     async def finish(self) -> None:
-        """The server is about to end: take no more calls, and have an answer for each that there is."""
+        """Stop taking calls, and answer all that are under way."""
         self._serving.calls.serves = False
         if self._under_way:
             await asyncio.wait(self._under_way.values(), timeout=END_SECONDS_MAX)
         for id_ in self._under_way:
             self._serving.calls.give_up(id_, "the server was ended while it ran")
         if self._under_way:
-            await asyncio.wait(self._under_way.values(), timeout=TOLD_SECONDS_MAX)
+            await asyncio.wait(self._under_way.values(), timeout=RECORD_SECONDS_MAX)
 
-    async def _later(self, function: Function, event: bytes, *, is_repeatable: bool) -> Answer:
-        """A Task for it, which is there before the answer is."""
+    async def _deferred(self, function: Function, event: bytes, *, is_repeatable: bool) -> Answer:
+        """Create a Task for a call, and answer with its place."""
         if len(event) > EVENT_BYTES_MAX:
             return said(413, f"a call that is answered later has at most {EVENT_BYTES_MAX} bytes")
         try:
@@ -181,7 +181,7 @@ class Calling:
         return _not_yet(function.metadata.namespace, name, "Pending", ("Preference-Applied", ASYNC))
 
     async def follow(self, request: Request, namespace: str, name: str) -> Answer:
-        """What a call that was to be answered later is answered with; 202 as long as it is not over."""
+        """Answer a request for the result of an asynchronous call; 202 until it is over."""
         task = get(self._serving.objects, Task, name, namespace)
         call = task.spec.function if task is not None and task.metadata.labels.get(CALL_LABEL) == ASYNCHRONOUS else None
         function = get(self._serving.objects, Function, call.name, namespace) if call is not None else None
@@ -204,8 +204,8 @@ class Calling:
             return failed(502, str(error), identity)
 
 
-def _party(function: Function) -> str:
-    """Whose share a call takes. Who calls public functions leaves something for who has a key."""
+def _share_key(function: Function) -> str:
+    """Return the key of a call's share. Calls of public functions leave a part for those with a key."""
     return f"{function.metadata.namespace}{'/public' if function.spec.public else ''}"
 
 
@@ -217,12 +217,12 @@ def _not_yet(namespace: str, name: str, phase: str, *headers: tuple[str, str]) -
 
 
 def event_of(request: Request, path: str, *, is_keyed: bool) -> dict[str, Any]:
-    """What a function is given of a request. Raises TooManyParameters."""
+    """Return the event of a request. Raises TooManyParameters."""
     dropped = set(BETWEEN)
     dropped |= {one.strip().lower() for one in request.headers.get("connection", "").split(",") if one}
     kind, _, secret = request.headers.get("authorization", "").partition(" ")
     if is_keyed or (kind.lower() == "bearer" and secret.strip().startswith(TOKEN_PREFIX)):
-        # It is what let the request in, and not for the function's eyes.
+        # The key that admitted the request is not passed to the function.
         dropped.add("authorization")
     event: dict[str, Any] = {
         "method": request.method,
@@ -252,5 +252,5 @@ def _not_called(error: NotCalled, identity: Identity) -> Response:
         return said(503, "no worker of this function had room in time; nothing was begun", retry)
     if error.reason == "QuotaExceeded":
         return said(503, "the quota has no room for a worker of this function; nothing was begun", retry)
-    # Why is for who deployed it: it is in the status of the function.
+    # The reason is for the deployer, in the status of the function.
     return failed(500, "the function cannot be loaded", identity)

@@ -1,7 +1,7 @@
-"""The cells of a hub: how they join, and their reports.
+"""The cells of a hub: joining, and reports.
 
-A cell joins with a token that is good once and for an hour. What it gets for that is kept in its home, reads its own
-namespace at the hub, and reports for it.
+A cell joins with a token that is valid once and for an hour. It gets a token that it keeps in its home, with which it
+reads its own namespace at the hub and reports.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rota.server.controllers import Controllers
 
 AUTHORITY = "/cacerts"
-"""Where a hub has its certificate authority, for everybody. A cell compares it with the fingerprint that it knows."""
+"""The path of a hub's certificate authority, which is public. A cell compares it with the known fingerprint."""
 JOIN_SECONDS = 3600
 FINGERPRINT = "sha256:"
 
@@ -37,27 +37,27 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Joining(msgspec.Struct, rename="camel"):
-    """What a cell says when it joins."""
+    """The request of a cell to join."""
 
     identity: Uid
     city: Annotated[str, msgspec.Meta(max_length=64)]
 
 
 class Joined(msgspec.Struct, rename="camel"):
-    """What a cell is told when it has joined."""
+    """The answer to a cell that has joined."""
 
     token: str
     renew_seconds: float = 0.0
-    """After how long the token is to be renewed; 0: it does not expire."""
+    """Time after which the token is to be renewed; 0 if it does not expire."""
 
 
 def fingerprint(authority: bytes) -> str:
-    """Return what identifies a certificate authority."""
+    """Return the fingerprint of a certificate authority."""
     return FINGERPRINT + hashlib.sha256(authority).hexdigest()
 
 
 def of_cell(scope: str) -> Decision:
-    """Those who have a token of this scope for the cell."""
+    """Admit the cell itself, with a token of this scope."""
 
     def check(asking: Asking) -> None:
         user = asking.user
@@ -68,16 +68,16 @@ def of_cell(scope: str) -> Decision:
 
 
 class CellRequests:
-    """Handlers of what is asked about cells."""
+    """Handlers of requests about cells."""
 
     def __init__(self, tokens: Tokens, audit: Audit, authority: Path) -> None:
-        """`authority`: the file with the certificate of this hub's authority."""
+        """`authority` is the file with the certificate of this hub's authority."""
         self._tokens = tokens
         self._audit = audit
         self._authority = authority
 
     def invite(self, objects: Objects, user: User, name: str) -> Response:
-        """Make the token with which a cell joins. The one that was made before is no longer good."""
+        """Create the token with which a cell joins. An earlier one ends."""
         cell = _existing(objects, name)
         try:
             secret, token = self._tokens.invite(
@@ -92,9 +92,9 @@ class CellRequests:
     def join(
         self, objects: Objects, request: Request, user: User, name: str, revoke: Callable[[str], bool]
     ) -> Response:
-        """Give a cell its token, for the one with which it was invited. Earlier ones of that name end.
+        """Exchange the token of an invitation for the cell's token. Earlier ones of that cell end.
 
-        revoke  ends a token by its id, with what is open of it; False: there is none
+        `revoke` ends a token by its id, with its open streams, and returns False if there is none.
         """
         cell = check_joining(objects, request, name)
         if not revoke(user.token_id):
@@ -117,12 +117,12 @@ class CellRequests:
 
 
 def authority_of(path: Path) -> Response:
-    """Answer with the certificate of the authority that a file has."""
+    """Answer with the certificate in a file."""
     return Response(200, path.read_bytes(), "application/x-pem-file")
 
 
 def check_joining(objects: Objects, request: Request, name: str) -> Cell:
-    """Return the cell that whoever asks may be. Raises `ApiError`."""
+    """Return the cell that a request may join as. Raises `ApiError`."""
     cell = _existing(objects, name)
     asked = _typed(request, Joining)
     known = cell.status.identity if cell.status is not None else None
@@ -134,7 +134,7 @@ def check_joining(objects: Objects, request: Request, name: str) -> Cell:
 
 
 def leading(controllers: Controllers | None) -> Reports:
-    """Return what keeps the reports of cells, where this process leads. Raises 503 where it does not."""
+    """Return the reports of cells. Raises 503 unless this process leads."""
     reports = controllers.reports if controllers is not None else None
     if reports is None:
         raise _not_leading()
@@ -142,7 +142,7 @@ def leading(controllers: Controllers | None) -> Reports:
 
 
 async def take_report(controllers: Controllers | None, request: Request, name: str) -> Response:
-    """Take a report of a cell from the cell itself."""
+    """Take a report from a cell."""
     intake = controllers.intake if controllers is not None else None
     if intake is None:
         raise _not_leading()

@@ -1,14 +1,14 @@
-"""`/v1/pools/NAMESPACE/NAME/claims` and `/v1/claims/NAMESPACE/NAME`: an idle Instance, for somebody alone.
+"""`/v1/pools/NAMESPACE/NAME/claims` and `/v1/claims/NAMESPACE/NAME`: hold an idle Instance alone.
 
     POST    pools/NS/POOL/claims    claim one; answers when it is there, or 429 with how long to wait
     GET     pools/NS/POOL/claims    the claims of a pool
     GET     claims/NS/NAME          one of them
-    POST    claims/NS/NAME/renew    begin its lease anew
+    POST    claims/NS/NAME/renew    renew its lease
     DELETE  claims/NS/NAME          give the instance back
 
-The name that a caller gives a claim makes asking twice the same as asking once. With the answer comes a token: for
-this instance alone, to run commands in it and to read and write its files, to renew and to release; it ends with the
-claim. A caller that hangs up before it is answered leaves nothing behind.
+A repeated request under the same name returns the same claim. The answer has a token for this instance only: to run
+commands in it, to read and write its files, to renew the claim and to release it. It ends with the claim. A caller that
+hangs up before the answer leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ from rota.server.auth import User, allows
 from rota.server.controllers import Controllers
 from rota.server.entering import claim_of
 from rota.server.http import Request, Response
-from rota.server.signed import SignedTokens
+from rota.server.signed_tokens import SignedTokens
 
 NAMED_MAX = 20
 """Pools that a refusal names."""
 LISTED_MAX, LISTED_BYTES_MAX = 1000, 4 * 1024 * 1024
-"""Claims that one answer lists, and what they have together. The first is listed however large it is."""
+"""Claims that one answer lists, and their bytes together. The first is listed however large it is."""
 TRIES_MAX = 3
 MANAGER = "rota-gateway"
 MAKER = "rota.dev/token"
-"""Annotation of a claim: the id of the token with which it was asked for."""
+"""Annotation of a claim: the id of the token that requested it."""
 
 log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
 
 class Asked(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """What is asked for, as it is sent."""
+    """The body of a request for a claim."""
 
     name: str = ""
     holder: str = ""
@@ -85,7 +85,7 @@ class ClaimRequests:
     """Answers requests for claims."""
 
     def __init__(self, client: Client, objects: Objects, audit: Audit, tokens: SignedTokens) -> None:
-        """`objects`: where what `client` has written is seen when the write returns."""
+        """`objects` shows the writes of `client` when they return."""
         self._client = Client(client.backend, manager=MANAGER)
         self._objects = objects
         self._audit = audit
@@ -135,7 +135,7 @@ class ClaimRequests:
     async def _known(
         objects: Objects, holds: ClaimHolds, asked: Asked, user: User, namespace: str, pool: str
     ) -> Claim | None:
-        """The claim that was asked for earlier, by the same caller and under the same name."""
+        """Return the claim that the same caller requested under the same name before, or None."""
         key = Key(namespace, asked.name)
         claim = get(objects, Claim, asked.name, namespace) or holds.callers.being_made(key)
         if claim is None:
@@ -200,7 +200,7 @@ class ClaimRequests:
             return Response(200, self._answer(written))
 
     async def release(self, running: Controllers | None, user: User, namespace: str, name: str) -> Response:
-        """Give an instance back. Said again, it is as it was."""
+        """Give an instance back. A repeated request changes nothing."""
         with noting(self._audit, user, "delete", Claim.api.bucket, namespace, name) as note:
             claim = self._found(user, namespace, name)
             holds = running.claims if running is not None else None
@@ -210,7 +210,7 @@ class ClaimRequests:
             return Response(200, self._answer(claim))
 
     async def release_all(self, running: Controllers | None, token_id: str) -> None:
-        """Give back what was claimed with a token that is no longer good."""
+        """Release the claims of a token that is no longer valid."""
         holds = running.claims if running is not None else None
         every: list[Any] = list(self._objects.list(Claim.api))
         found = [one for one in every if one.metadata.annotations.get(MAKER) == token_id and not one.over()]
@@ -250,7 +250,7 @@ class ClaimRequests:
         return claim
 
     def _answer(self, claim: Claim, *, maker: str | None = None) -> bytes:
-        """With a `maker`: with a token, which is good for as long as that of the maker."""
+        """Encode a claim. With a `maker`, add a token that is valid as long as that of the maker."""
         meta = claim.metadata
         body: dict[str, Any] = {"claim": _whole(claim)}
         if maker is not None:
@@ -280,7 +280,7 @@ def _decoded(request: Request) -> Asked:
 
 
 def _holder(asked: Asked, user: User) -> str:
-    """On whose account it is. Only an admin can say that it is somebody else."""
+    """Return the holder of a claim. Only an admin can name somebody else."""
     if asked.holder and asked.holder != user.name and user.scope != "admin":
         raise bad_request(f'holder: it is "{user.name}", as the token says; leave it out')
     return asked.holder or user.name
@@ -309,7 +309,7 @@ def _made(asked: Asked, user: User, namespace: str, pool: str) -> Claim:
 
 
 def _check_fields(claim: Claim) -> None:
-    """Before anybody waits: what could not be written down."""
+    """Check the fields of a claim before it waits. Raises ApiError."""
     found: list[Problem] = []
     marks = {"labels": claim.spec.labels, "annotations": claim.spec.annotations}
     metadata.check(marks, found)
@@ -321,7 +321,7 @@ def _check_fields(claim: Claim) -> None:
 
 
 def _differing(asked: Asked, claim: Claim) -> str:
-    """What is asked for now, and was not when the claim was made."""
+    """Return the field in which a request differs from the existing claim; empty if there is none."""
     spec = claim.spec
     if asked.lease_seconds is not None and asked.lease_seconds != spec.lease_seconds:
         return "leaseSeconds"
@@ -333,7 +333,7 @@ def _differing(asked: Asked, claim: Claim) -> str:
 
 
 def _check(objects: Objects, asked: Asked, pool: WorkerPool, user: User, runtime: Runtime | None) -> None:
-    """What can be seen to be no use before anybody waits for it."""
+    """Check whether a request can ever be granted, before it waits. Raises ApiError."""
     template = template_of(pool)
     if (wrong := lifecycle.unfit(asked.images, asked.labels, asked.annotations, template)) is not None:
         raise bad_request(wrong)
@@ -350,7 +350,8 @@ def _check(objects: Objects, asked: Asked, pool: WorkerPool, user: User, runtime
 
 
 def _check_env(asked: Asked, user: User, namespace: str) -> None:
-    """Refuse variables that are read from what somebody may not read, who may claim of a pool and make no Claims."""
+    """Refuse variables from Secrets and ConfigMaps that a user may not read who may claim of a pool but not create
+    Claims."""
     if allows(user, "create", Claim.api, namespace):
         return
     for one in asked.env:
@@ -361,7 +362,7 @@ def _check_env(asked: Asked, user: User, namespace: str) -> None:
 
 
 def _check_taken(objects: Objects, claim: Claim, user: User) -> None:
-    """Refuse to hand a claim that an admin asked for to somebody else, where its instance is on the host."""
+    """Refuse to give an admin's claim to another user if its instance is not isolated."""
     name = claim.status.instance_name if claim.status is not None else None
     instance = get(objects, Instance, name or "", claim.metadata.namespace)
     if user.scope != "admin" and instance is not None and (why := reach(objects, instance)):
@@ -379,7 +380,7 @@ def _settled(objects: Objects, user: User, holds: ClaimHolds, pool: WorkerPool, 
 
 
 def _may_wait(claim: Claim, pool: WorkerPool) -> bool:
-    """Report whether a claim asks to wait, and somebody could ever give it an instance."""
+    """Report whether a claim asks to wait, and could ever get an instance."""
     ready = pool.status.condition("Ready") if pool.status is not None else None
     is_over_budget = ready is not None and ready.reason == "QuotaExceeded"
     is_empty = pool.status is None or not pool.status.ready_replicas
@@ -398,7 +399,8 @@ def _busy(objects: Objects, user: User, holds: ClaimHolds, pool: WorkerPool, *, 
 
 
 def _hindrance(objects: Objects, user: User, holds: ClaimHolds, pool: WorkerPool) -> str:
-    """Why a pool has nothing free, as far as a user may read that; with a command where waiting does not help."""
+    """Return why a pool has no free instance, as far as the user may read that, with a command where waiting does not
+    help."""
     name, namespace = pool.metadata.name, pool.metadata.namespace
     if not allows(user, "get", WorkerPool.api, namespace, name):
         return ""

@@ -1,4 +1,4 @@
-"""The membership of a cluster in a hub. It is a Secret there, so that whichever operator leads is the same cell."""
+"""The membership of a cluster in a hub. It is a Secret of the cluster, so that every operator is the same cell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRIES_MAX = 10
 
 
 class ClusterMember:
-    """The Secret, by way of the cell's own API server."""
+    """The Secret, accessed through the cell's own API server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -54,7 +54,7 @@ class ClusterMember:
         await self._client.create(_filled(Secret(metadata=ObjectMeta(name=NAME, namespace=SYSTEM_NAMESPACE)), kept))
 
     async def join(self, *, cell: str, city: str, hub: str, authority: str, token: str) -> Membership:
-        """Join a hub, and keep that. Raises NotJoined."""
+        """Join a hub, and store the membership. Raises NotJoined."""
         before = await self.read()
         known = before.membership if before is not None else None
         if known is not None and (known.cell, known.city) != (cell, city):
@@ -75,7 +75,7 @@ class ClusterMember:
 
 
 async def ensure_namespace(client: Client, name: str) -> None:
-    """Make a namespace, unless it is there."""
+    """Create a namespace unless it exists."""
     try:
         await client.create(Namespace(metadata=ObjectMeta(name=name)))
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""The controllers of a server: they run in the process that leads, in this one or in an operator of its own."""
+"""The controllers of a server. They run in the process that leads: the server, or an operator."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from rota.runtime.interface import Runtime
 from rota.runtime.runners import Runners
 
 RESTORED = "restored"
-"""A file of a home that is as old as its last restore from a backup."""
+"""A file of a home whose modification time is that of the last restore from a backup."""
 MANAGER = "rota-controllers"
-"""Under which name controllers own fields."""
+"""The field manager of controllers."""
 UP_LEASE_SECONDS = 30.0
 UP_RENEW_SECONDS = 10.0
-"""A server with its own controllers: nobody can take over from it while it is down, so it need not write often."""
+"""Nobody can take over from a server with its own controllers while it is down, so it renews its lease rarely."""
 
 
 class Controllers:
-    """All controllers, for as long as this process leads. `run` it as a task; cancel that to stop."""
+    """All controllers, as long as this process leads. `run` it as a task, and cancel that to stop."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class Controllers:
         edge: str = "",
         claim_ended: Callable[[str], None] = lambda uid: None,
     ) -> None:
-        """`linking`: how a cell reaches its hub. `edge`: where functions are called.
+        """`linking` makes the link of a cell to its hub. `edge` is the URL of functions.
 
-        `claim_ended` gets the uid of a claim that has no instance any more.
+        `claim_ended` gets the uid of a claim that has lost its instance.
         """
         self.objects = objects
         self._clock: Clock = RealClock()
@@ -65,13 +65,13 @@ class Controllers:
         self._plane = plane
         self._linking = linking
         self.runtime = runtime
-        """What makes instances real here, if anything does."""
+        """The runtime that makes instances real here; None if there is none."""
         self.runners = Runners(self._clock.now)
         """The workers that are connected here."""
         self._claim_ended = claim_ended
         self.metrics = Metrics()
         self.terms = 0
-        """How often this process has led."""
+        """The number of times that this process has led."""
         self._leadership = leadership
         self._client = Client(
             objects.seeing(Fenced(client.backend, lambda: leadership.held, lambda: leadership.holder)),
@@ -79,9 +79,9 @@ class Controllers:
             namespace="default",
         )
         self.spawning = Spawning(self._client, self.objects, self._clock, apis)
-        """What becomes of webhooks and of polls."""
+        """Webhooks and polls of spawners."""
         self.serving: Serving | None = None
-        """What answers calls of functions here, if anything does."""
+        """Calls of functions; None if functions are not served here."""
         if runtime is not None and home is not None:
             preparing = Preparing(home, self._clock, runtime.policy)
             self.serving = Serving(self._client, objects, self.runners, runtime, preparing, self._clock, lambda: edge)
@@ -89,12 +89,12 @@ class Controllers:
 
     @property
     def trouble(self) -> Exception | None:
-        """What is wrong with the connection to the server, if anything is."""
+        """The last error of the connection to the server; None while it works."""
         return self.objects.error
 
     @property
     def leader(self) -> str:
-        """Who leads, as last seen."""
+        """The holder of the lease, as last read."""
         return self._leadership.holder
 
     async def run(self) -> None:
@@ -128,7 +128,7 @@ class Controllers:
     def _restored_seconds_ago(self) -> float:
         return restored_seconds_ago(self._home, self._clock.time()) if self._home is not None else math.inf
 
-    # What leads, if this process does.
+    # Parts that exist while this process leads.
 
     @property
     def loop(self) -> ControlLoop | None:
@@ -137,7 +137,7 @@ class Controllers:
 
     @property
     def claims(self) -> ClaimHolds | None:
-        """The holds of claims; None while another process leads, or nothing runs here."""
+        """The holds of claims; None while another process leads, or if nothing runs here."""
         return self._leading.claims if self._leading is not None else None
 
     @property
@@ -147,12 +147,12 @@ class Controllers:
 
     @property
     def intake(self) -> Intake | None:
-        """The way in for reports, as long as there is who takes them."""
+        """Queues reports; None while nothing takes them."""
         return self._leading.intake if self._leading is not None else None
 
     @property
     def link(self) -> Link | None:
-        """The link of this cell to its hub, if it is one."""
+        """The link of this cell to its hub, if it is a cell."""
         return self._leading.link if self._leading is not None else None
 
 
@@ -161,7 +161,7 @@ Running = Callable[[], Controllers | None]
 
 
 def restored_seconds_ago(home: Path, now: float) -> float:
-    """Return how long ago the store of a home was restored from a backup; endless: never."""
+    """Return the time since the store of a home was restored from a backup; infinite if it never was."""
     try:
         return max(0.0, now - (home / RESTORED).stat().st_mtime)
     except FileNotFoundError:
@@ -169,7 +169,8 @@ def restored_seconds_ago(home: Path, now: float) -> float:
 
 
 def identity_of_home(home: Path) -> str:
-    """The same for every server in a home, of which only one can live: after a crash it need not wait for itself."""
+    """Return an identity that is the same for every server of a home: only one can live, and after a crash it need not
+    wait for its own lease."""
     place = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:12]
     return f"{socket.gethostname()}-{place}"
 

@@ -1,5 +1,5 @@
-"""The CustomResourceDefinitions of Rota's own kinds, as objects that clients read: k9s and others look there for a
-kind's columns and scale. They are made when the server starts, and are the same for as long as it runs."""
+"""The CustomResourceDefinitions of Rota's own kinds, as objects: k9s and other clients read a kind's columns and scale
+there. They are made at the start of the server and do not change."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from rota.registry import Registry
 from rota.store import MemoryStore, Store, Write
 
 NAMESPACE = uuid.UUID("6a1a7c5e-1b0c-5c39-9d5e-7f1f0f8f5d11")
-"""Of the identities, which follow from the names: a definition is the same object on every server."""
+"""The namespace of the uids, which follow from the names: a definition has the same uid on every server."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
 def definitions(store: Store) -> Registry:
-    """A registry for nothing but the definitions. `establish` puts them into it.
+    """Return a registry for the definitions only. `establish` fills it.
 
-    Its versions go on from those of `store`. Who watched an earlier server, which may have been of another release, is
-    told to list again.
+    Its versions continue those of `store`, so that a client that watched an earlier server, perhaps of another release,
+    has to list again.
     """
     return Registry(MemoryStore(revision=store.revision))
 
 
 async def establish(registry: Registry, store: Store) -> None:
-    """Put the definitions into their registry. They are as old as what `store` holds."""
+    """Write the definitions to their registry. They are as old as the objects in `store`."""
     first = store.get(Namespace.api.key("", "default"))
     assert first is not None, "a registry that was started has the namespace default"
     created = _decode(first.value)["metadata"]["creationTimestamp"]

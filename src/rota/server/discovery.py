@@ -1,4 +1,4 @@
-"""What there is to find: groups, versions, resources and their verbs, as clients ask for them first."""
+"""Discovery: groups, versions, resources and their verbs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rota import __version__
 from rota.api import Kind
 from rota.api.openapi import base_path
 from rota.api.served import group_versions, kinds_of
-from rota.server.accepting import JSON, YAML, Negotiated, Transformation, negotiated
+from rota.server.negotiation import JSON, YAML, Negotiated, Transformation, negotiated
 
 KUBERNETES_MINOR = 37
-"""The minor version of Kubernetes whose API this is: clients decide by it what they may ask for."""
+"""The minor version of Kubernetes whose API this is. Clients choose features by it."""
 AGGREGATED = "apidiscovery.k8s.io"
 AGGREGATED_VERSIONS = ("v2", "v2beta1")
 AGGREGATED_KIND = "APIGroupDiscoveryList"
@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def version() -> dict[str, Any]:
-    """The answer of /version."""
+    """Return the answer of /version."""
     return {
         "major": "1",
         "minor": str(KUBERNETES_MINOR),
@@ -68,7 +68,7 @@ def _group(name: str, version_: str) -> dict[str, Any]:
 
 
 def resource_list(group_: str, version_: str) -> dict[str, Any] | None:
-    """The resources of a group and version, subresources among them."""
+    """Return the resources of a group and version, subresources included."""
     kinds = kinds_of(group_, version_)
     if not kinds:
         return None
@@ -97,7 +97,7 @@ def _resources(kind: Kind) -> list[dict[str, Any]]:
 
 
 def _subresources(kind: Kind) -> list[dict[str, Any]]:
-    """Those of a kind: name, group, version and kind of what is there, and verbs."""
+    """Return the subresources of a kind, each with group, version, kind and verbs."""
     verbs = [verb for verb in SUBRESOURCE_VERBS if verb in kind.verbs]
     base = {"singularName": "", "verbs": verbs, "kind": kind.name}
     out: list[dict[str, Any]] = []
@@ -115,9 +115,9 @@ def _subresources(kind: Kind) -> list[dict[str, Any]]:
 
 
 def discovery_form(accept: str) -> Negotiated:
-    """In which form `/api` and `/apis` are wanted: aggregated, in one of its versions, or one document for each group.
+    """Return the form of `/api` and `/apis` to send: aggregated in one of its versions, or one document for each group.
 
-    As on Kubernetes, who accepts the aggregated form at all gets it. A client that accepts neither gets the other, as
+    As on Kubernetes, a client that accepts the aggregated form gets it. One that accepts neither gets the other, as
     JSON.
     """
     whole = (
@@ -134,7 +134,7 @@ def _is_aggregated(into: Transformation | None) -> bool:
 
 @cache
 def aggregated(core: bool, api_version: str) -> bytes:
-    """The core group, or all others, with all their resources. The two versions have the same form."""
+    """Return the core group, or all others, with all their resources. The two versions have the same form."""
     items = [
         {
             "metadata": {"name": group_, "creationTimestamp": None},
@@ -183,7 +183,7 @@ def _aggregated(kind: Kind) -> dict[str, Any]:
 
 
 def paths() -> list[str]:
-    """The paths that `/` lists."""
+    """Return the paths that `/` lists."""
     groups = [f"/apis/{group_}" for group_, _ in group_versions() if group_]
     versions = [f"/{base_path(*gv)}" for gv in group_versions()]
     others = ("/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/v1", "/version")

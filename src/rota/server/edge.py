@@ -1,7 +1,7 @@
-"""The edge: its own port, and so its own origin, for everything whose content others control: functions and webhooks.
+"""The edge: a port of its own, and so an origin of its own, for content of tenants: functions and webhooks.
 
-Nothing of the object API or the gateway is here, and no credential of theirs is good here. A webhook is let in by its
-signature, a call of a function by a key of its namespace, unless the function is public; who has none is told nothing.
+It serves nothing of the object API or the gateway, and accepts none of their credentials. A webhook is admitted by its
+signature, a call of a function by a key of its namespace unless the function is public; a refusal reveals nothing.
 """
 
 from __future__ import annotations
@@ -32,21 +32,20 @@ from rota.server.shedding import Shedding
 
 DEFAULT_EDGE_PORT = 7480
 EDGE_CONNECTIONS_RESERVED = 32
-"""Connections that no calls keep busy, so that health is answered, and new callers get a refusal."""
+"""Connections that calls cannot keep busy, so that health is answered, and new callers get a refusal."""
 EDGE_BODY_BYTES_MAX = 1024 * 1024
 EDGE_BODIES_BYTES_MAX = 64 * 1024 * 1024
-"""Of all bodies that are being read, or whose requests are worked on."""
+"""Bytes of all bodies that are being read, or whose requests are processed."""
 EDGE_ANSWERS_BYTES_MAX = 128 * 1024 * 1024
-"""Whoever comes here has not said who they are."""
+"""Bytes of unread answers. Clients of the edge are anonymous."""
 HOOK_REQUESTS_PER_SECOND = 50.0
 HOOK_REQUESTS_BURST = 200.0
-"""Requests to one webhook at once, those that are signed and those that are not apart. Then there are so many a
-second."""
+"""Requests to one webhook at once, signed and unsigned ones counted separately. After that, as many per second."""
 PUBLIC_REQUESTS_PER_SECOND = 2_000.0
 PUBLIC_REQUESTS_BURST = 4_000.0
-"""Likewise, requests to one function by whoever has no key."""
+"""The same for requests to one function without a key."""
 ROUTE_BUCKETS = 1024
-"""Routes are counted in so many buckets, whether they exist or not; two may share one."""
+"""Buckets in which routes are counted, whether they exist or not. Two routes may share one."""
 NOT_SERVED_SECONDS = 1
 
 CODES = {
@@ -65,7 +64,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Edge:
-    """What the edge answers."""
+    """Answers the requests of the edge."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class Edge:
         hosts: Set[str] = frozenset(LOOPBACK),
         shedding: Shedding | None = None,
     ) -> None:
-        """`hosts`: the names by which the edge is reached, also through a proxy."""
+        """`hosts` are the names by which the edge is reached, also through a proxy."""
         self._hosts = hosts
         self._shedding = shedding or Shedding()
         self._spawning = spawning
@@ -101,7 +100,7 @@ class Edge:
         return refusal(404, "there is nothing here")
 
     def admit(self, request: Request) -> Response | None:
-        """Refuse a request of which only the head is here, as far as that can be said by it."""
+        """Refuse a request by its head, before its body is read, as far as the head decides."""
         for door in DOORS:
             if (where := door.match(request.path)) is None:
                 continue
@@ -139,9 +138,9 @@ class Edge:
         return self._sharing(namespace, calling.call(function, request, f"/{below}"))
 
     def _led_here(self, request: Request) -> Response | None:
-        """A refusal if a browser was led here, under another name or by a page of someone else's.
+        """Return a refusal if a browser was led here under another name, or by a page of another site.
 
-        Where no key is asked for, to be on the same machine or network would otherwise be all it takes.
+        Without a key, access to the machine or its network would suffice otherwise.
         """
         host, origin = request.headers.get("host"), request.headers.get("origin")
         if host is not None and not self._is_own(f"//{host}"):
@@ -153,9 +152,10 @@ class Edge:
         return None
 
     def _is_embedded(self, request: Request) -> bool:
-        """Whether a page of someone else's has a browser fetch something of this machine, as an image: without Origin.
+        """Report whether a page of another site embeds a resource of this machine, such as an image, which has no
+        Origin.
 
-        Under a name of its own the edge is for others, too, and they may be led to it.
+        Under a name of its own the edge may be embedded.
         """
         if request.headers.get("sec-fetch-site") != "cross-site" or self._is_own(request.headers.get("referer", "")):
             return False
@@ -177,7 +177,7 @@ class Edge:
         if calling is None:
             return refusal(503, "no controllers run in this server", _retry(NOT_SERVED_SECONDS))
         is_keyed = calling.has_key(request, namespace)
-        # All of a namespace together: whoever guesses names does not get far. Apart: nor do they keep others waiting.
+        # One rate for a namespace limits guesses of names; keyed requests have a rate of their own.
         route = f"{OWN}/{'keyed' if is_keyed else 'calls'}/{namespace}"
         if pause := self._public_rates.pause(route, asyncio.get_running_loop().time()):
             return refusal(429, "calls are asked about too often", _retry(pause))
@@ -194,7 +194,7 @@ class Edge:
         spawning = self._spawning()
         if spawning is None or not spawning.hooks.serves:
             return refusal(503, "no controllers run in this server", _retry(NOT_SERVED_SECONDS))
-        # Apart: who cannot sign does not use up what is for those who can.
+        # Counted separately, so that unsigned requests do not use up the rate of signed ones.
         is_signed = spawning.hooks.is_signed(namespace, name, request.headers, request.body)
         rates = self._rates if is_signed else self._unsigned_rates
         pause = rates.pause(f"hooks/{namespace}/{name}", asyncio.get_running_loop().time())
@@ -205,13 +205,14 @@ class Edge:
         return self._sharing(namespace, self._deliver(spawning, request, namespace, name))
 
     def _short(self) -> Response | None:
-        """Calls and webhooks leave a Task: none is taken while there is no space. Whoever asks is told no more."""
+        """Refuse calls and webhooks while there is no disk space, because they create Tasks. The reason is not
+        revealed."""
         if not self._shedding.why():
             return None
         return refusal(507, "the server is short of disk space; try again later", _retry(SHED_SECONDS))
 
     async def _sharing(self, namespace: str, answer: Coroutine[Any, Any, Answer]) -> Answer:
-        """Answer, unless what is called in this namespace keeps its share of the connections busy already."""
+        """Answer, unless the namespace keeps its share of the connections busy already."""
         if not self._shares.has_room(namespace):
             answer.close()
             message = f"{self._shares.of(namespace)} requests to {namespace} are under way, which is its share"
@@ -246,12 +247,12 @@ class Edge:
 
 
 class Door(NamedTuple):
-    """One way in. Its handler asks for what `who` says, before it does anything else."""
+    """A route of the edge. Its handler checks what `who` says before it does anything else."""
 
     methods: tuple[str, ...]
-    """Empty: any."""
+    """Empty for any."""
     pattern: str
-    """`*` stands for all that is below."""
+    """`*` stands for the rest of the path."""
     who: str
     only: str
     handler: Callable[..., Answer | Awaitable[Answer]]
@@ -283,22 +284,22 @@ DOORS = (
     Door(("GET", "HEAD"), "/-/calls/{namespace}/{name}", KEY, "what became of a call is read", Edge.follow),
     Door((), "/{namespace}/{name}/*", KEY, "", Edge.call),
 )
-"""Everything that the edge serves, and who is let in."""
+"""Everything that the edge serves, and who may use it."""
 
 
 class Rates:
-    """How often each route may be asked for. It has no more memory for a million routes than for one."""
+    """Limits the rate of requests to each route, with memory that does not grow with the number of routes."""
 
     def __init__(self, per_second: float, burst: float) -> None:
         self._per_second = per_second
         self._burst = burst
-        # Nobody outside can tell which routes share a bucket.
+        # Clients cannot determine which routes share a bucket.
         self._salt = os.urandom(16)
         self._left = [burst] * ROUTE_BUCKETS
         self._since = [0.0] * ROUTE_BUCKETS
 
     def pause(self, route: str, now: float) -> int:
-        """Take one. Returns 0, or the seconds after which there is one to take."""
+        """Take one request. Returns 0, or the seconds after which another one is allowed."""
         digest = blake2b(route.encode("utf-8", "surrogatepass"), digest_size=4, key=self._salt).digest()
         at = int.from_bytes(digest) % ROUTE_BUCKETS
         left = min(self._burst, self._left[at] + (now - self._since[at]) * self._per_second)
@@ -311,7 +312,7 @@ class Rates:
 
 
 def refusal(code: int, message: str, *headers: tuple[str, str]) -> Response:
-    """Why nothing came of a request."""
+    """Return an error as JSON."""
     return _said(code, {"error": message}, *headers)
 
 

@@ -1,4 +1,4 @@
-"""Who may go into an Instance: run commands there, and read and write its files."""
+"""Authorization for the inside of an Instance: its commands, its files and its log."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rota.server.auth import User, allows
 def authorise(
     user: User, objects: Objects, namespace: str, name: str, verb: str = "create", part: str = "exec"
 ) -> None:
-    """Those who say what runs there; and who has it, for as long as they do.
+    """Raise ApiError unless a user may enter an instance: one who decides what runs there, or its present holder.
 
-    Where nothing keeps an instance apart, who goes in is on the host: that is for admins.
+    Entering an instance that is not isolated gives access to the host, and is for admins.
     """
     instance = get(objects, Instance, name, namespace)
     if user.scope == "hub":
-        # Whether they may was decided at the hub, and that it may be asked for here by `reaching.sought`.
+        # The hub has authorized the user, and `reaching.sought` the request.
         if instance is None or instance.metadata.uid != user.token_id or mirrored(objects, instance) is None:
             raise forbidden(Instance.api, name, "it is none that this cell runs for its hub")
     elif user.scope == "claim":
@@ -39,7 +39,7 @@ def authorise(
 
 
 def _is_held_by(instance: Instance, user: User) -> bool:
-    """By what the instance says, which nobody but its pool's leader writes."""
+    """Report whether a user's claim holds an instance, by its assignment, which only the leader of its pool writes."""
     held = instance.spec.assignment
     return held is not None and (held.kind, held.uid) == ("Claim", user.token_id)
 
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 
 def place(objects: Objects, namespace: str, name: str, container: str) -> Place:
-    """The container that is asked for, by default the first."""
+    """Return the requested container, by default the first. Raises ApiError."""
     instance = get(objects, Instance, name, namespace)
     if instance is None:
         raise not_found(Instance.api, name)
@@ -64,7 +64,7 @@ def place(objects: Objects, namespace: str, name: str, container: str) -> Place:
 
 
 class Absent(NamedTuple):
-    """The reason for which a process makes no instances real."""
+    """The reason why a process makes no instances real."""
 
     code: int
     reason: str
@@ -83,14 +83,14 @@ NO_RUNTIME = Absent(
 
 
 def present(runtime: Runtime | Absent) -> Runtime:
-    """Return the runtime. Raises ApiError, with the reason, where there is none."""
+    """Return the runtime. Raises ApiError, with the reason, if there is none."""
     if isinstance(runtime, Absent):
         raise runtime.refusal()
     return runtime
 
 
 def claim_of(user: User, objects: Objects) -> Claim:
-    """The claim that a token is of, while it has an instance."""
+    """Return the claim of a token. Raises ApiError unless it has an instance."""
     claim = get(objects, Claim, user.name, user.namespace)
     status = claim.status if claim is not None else None
     instance = get(objects, Instance, status.instance_name or "", user.namespace) if status is not None else None

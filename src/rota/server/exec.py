@@ -20,30 +20,30 @@ from rota.runtime.interface import Refused, Runtime
 from rota.server.audit import Audit, noting
 from rota.server.auth import User
 from rota.server.entering import Absent, place, present
-from rota.server.execution import MESSAGE_BYTES_MAX, Session, Wanted
+from rota.server.execution import MESSAGE_BYTES_MAX, ExecRequest, ExecSession
 from rota.server.http import Request
 from rota.server.streams import Size
 from rota.server.upgrade import Upgrade
 
 PROTOCOL = "v5.channel.k8s.io"
 PARAMETERS_MAX = 4096
-"""Words of a command, and what else is asked."""
+"""Words of a command, and other parameters."""
 SIZE_MAX = 65535
 SIZE = re.compile(r"[0-9]{1,5}")
 TERM = re.compile(r"[-+.\w]{1,63}", re.ASCII)
 
 
-class Asked(NamedTuple):
-    """What a request asks for."""
+class ExecParameters(NamedTuple):
+    """The parameters of a request."""
 
     container: str
-    wanted: Wanted
+    wanted: ExecRequest
 
 
 def exec_(
     runtime: Runtime | Absent, objects: Objects, audit: Audit, request: Request, user: User, namespace: str, name: str
 ) -> Upgrade:
-    """Answer with a command's streams. What the command is, is written down nowhere: it may hold secrets."""
+    """Answer with the streams of a command. The command is not recorded anywhere: it may hold secrets."""
     with noting(audit, user, "create", Instance.api.bucket, namespace, name, "exec") as note:
         session = _session(runtime, objects, request, namespace, name)
         note.code = 101
@@ -64,12 +64,12 @@ def _session(runtime: Runtime | Absent, objects: Objects, request: Request, name
         now = get(objects, Instance, name, namespace)
         return now is None or now.metadata.uid != subject.uid or now.metadata.deletion_timestamp is not None
 
-    session = Session(runtime, subject, container, asked.wanted, _env(objects, instance), is_ending)
+    session = ExecSession(runtime, subject, container, asked.wanted, _env(objects, instance), is_ending)
     return Upgrade(session.serve, PROTOCOL, message_bytes_max=MESSAGE_BYTES_MAX)
 
 
 def _env(objects: Objects, instance: Instance) -> dict[str, str]:
-    """The variables of a claim that are not in the environment of what runs: it was not started anew for them."""
+    """Return the variables of a claim whose container was not restarted for it, and so does not have them."""
     if is_restarted_for(instance):
         return {}
     try:
@@ -83,7 +83,7 @@ def _why(instance: Instance) -> str:
     return f" ({': '.join(filter(None, (ready.reason, ready.message)))})" if ready and ready.status != "True" else ""
 
 
-def _asked(query: str) -> Asked:
+def _asked(query: str) -> ExecParameters:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=PARAMETERS_MAX)
     except ValueError:
@@ -99,10 +99,10 @@ def _asked(query: str) -> Asked:
         raise bad_request(f"term: {term!r} is no kind of terminal")
     size = Size(_number(given, "width"), _number(given, "height"))
     stdin, stdout, stderr, tty = (given.get(flag) in ("true", "1") for flag in ("stdin", "stdout", "stderr", "tty"))
-    wanted = Wanted(command, stdin, stdout, stderr, tty, term, size)
+    wanted = ExecRequest(command, stdin, stdout, stderr, tty, term, size)
     if not (wanted.stdin or wanted.stdout or wanted.stderr):
         raise bad_request("you must specify at least 1 of stdin, stdout, stderr")
-    return Asked(given.get("container", ""), wanted)
+    return ExecParameters(given.get("container", ""), wanted)
 
 
 def _number(given: dict[str, str], name: str) -> int:

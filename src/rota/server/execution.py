@@ -1,4 +1,4 @@
-"""One command and its client: bytes go both ways at the pace of the slower, and neither outlives the other."""
+"""One command and its client: data passes both ways at the pace of the slower side, and both end together."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from rota.runtime.keeper.client import KeeperError
 from rota.server.streams import End, Size, Streams
 
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
-"""Channels."""
+"""Numbers of channels."""
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 END_OF_INPUT = b"\x04"
-"""What a person types in a terminal to say that there is no more."""
+"""The end-of-file character of a terminal."""
 CLEAR_UP_SECONDS_MAX = 10.0
-"""How long a command that is killed may take to be gone."""
-TELL_SECONDS_MAX = 3600.0
-"""A client may take its time to read what a command has left: it is alive, or it is found out that it is not."""
+"""Time for a killed command to be gone."""
+DRAIN_SECONDS_MAX = 3600.0
+"""Time for a client to read the rest of the output. A dead client is detected by the heartbeat."""
 
 log = logging.getLogger(__name__)
 
 
-class Wanted(NamedTuple):
-    """What is to run, and how."""
+class ExecRequest(NamedTuple):
+    """A command and its streams."""
 
     command: tuple[str, ...]
     stdin: bool
@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
 
 
 KILLED = 128 + signal.SIGKILL
-"""The exit code of a command that was killed."""
+"""The exit code of a killed command."""
 
 
 class _Resize(msgspec.Struct, rename="pascal"):
@@ -52,19 +52,19 @@ class _Resize(msgspec.Struct, rename="pascal"):
     height: int = msgspec.field(default=0)
 
 
-class Session:
-    """Serves one client. However it ends, nothing of the command is left when it returns."""
+class ExecSession:
+    """Serves one client. When it returns, the command has ended in any case."""
 
     def __init__(
         self,
         runtime: Runtime,
         subject: Subject,
         container: str,
-        wanted: Wanted,
+        wanted: ExecRequest,
         env: Mapping[str, str],
         is_ending: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_ending` returns whether the instance is being ended: a command is then killed with it."""
+        """`is_ending` returns whether the instance is ending: a killed command is then attributed to that."""
         self._is_ending = is_ending
         self._runtime = runtime
         self._subject = subject
@@ -83,13 +83,13 @@ class Session:
             try:
                 execution = await self._start()
             except (NotRunning, KeeperError, OSError) as error:
-                self._tell(websocket, _failure(f"the command cannot be started: {error}"))
+                self._send_status(websocket, _failure(f"the command cannot be started: {error}"))
             else:
                 streams.close_theirs()
                 await self._run(websocket, execution)
         finally:
             streams.close()
-        await websocket.close(seconds_max=TELL_SECONDS_MAX)
+        await websocket.close(seconds_max=DRAIN_SECONDS_MAX)
 
     async def _start(self) -> Execution:
         wanted = self._wanted
@@ -102,7 +102,7 @@ class Session:
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # It may have been started all the same.
+            # It may have been started nevertheless.
             with contextlib.suppress(Exception):
                 await _kill(await asyncio.wait_for(starting, CLEAR_UP_SECONDS_MAX))
             raise
@@ -112,17 +112,17 @@ class Session:
         feeding = asyncio.ensure_future(self._feed(websocket))
         showing = [asyncio.ensure_future(self._show(websocket, *one)) for one in self._streams.outputs.items()]
         try:
-            # Nothing is said before it runs: a client knows by this that it does.
+            # An empty message shows the client that the command runs.
             websocket.send(bytes((STDOUT,)))
             await asyncio.wait((running, feeding, websocket.lost), return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 if feeding.done():
-                    feeding.result()  # It may be that something went wrong here, and the client has not left.
+                    feeding.result()  # Raises the error if this side failed and the client is still there.
                 return
             for end in self._streams.outputs.values():
                 end.end_soon()
             await self._finish(websocket, showing)
-            self._tell(websocket, _ended(running, is_ending=self._is_ending()))
+            self._send_status(websocket, _ended(running, is_ending=self._is_ending()))
         finally:
             for task in (feeding, *showing):
                 task.cancel()
@@ -134,7 +134,7 @@ class Session:
             await asyncio.gather(running, return_exceptions=True)
 
     async def _finish(self, websocket: WebSocket, showing: Sequence[asyncio.Future[None]]) -> None:
-        """Show what is left, to a client that is there."""
+        """Send the rest of the output, as long as the client is there."""
         left: asyncio.Future[Any] = asyncio.gather(*showing)
         await asyncio.wait((left, websocket.lost), return_when=asyncio.FIRST_COMPLETED)
         if left.done():
@@ -153,7 +153,7 @@ class Session:
                 await websocket.drain()
 
     async def _feed(self, websocket: WebSocket) -> None:
-        """Carry what the client sends to the command, until the client goes. Returns then."""
+        """Pass input of the client to the command, until the client goes away."""
         try:
             while True:
                 await self._take(await websocket.receive())
@@ -182,24 +182,24 @@ class Session:
         try:
             await stdin.write(data)
         except OSError:
-            # The command has closed it. What more comes is not for anybody.
+            # The command has closed its input. The rest is dropped.
             self._streams.stdin = None
             if stdin is not self._streams.terminal:
                 stdin.close()
 
     @staticmethod
-    def _tell(websocket: WebSocket, status: dict[str, Any]) -> None:
+    def _send_status(websocket: WebSocket, status: dict[str, Any]) -> None:
         websocket.send(bytes((ERROR,)) + msgspec.json.encode(status))
 
 
 async def _kill(execution: Execution) -> None:
-    """It may have ended by itself, or with what it ran beside."""
+    """Kill a command. It may have ended already."""
     with contextlib.suppress(KeeperError, OSError, TimeoutError):
         await asyncio.wait_for(execution.signal(signal.SIGKILL), CLEAR_UP_SECONDS_MAX)
 
 
 def _ended(running: asyncio.Future[int], *, is_ending: bool) -> dict[str, Any]:
-    """Return how a command ended, as Kubernetes words it."""
+    """Return the end of a command, as Kubernetes encodes it."""
     try:
         code = running.result()
     except (KeeperError, OSError) as error:

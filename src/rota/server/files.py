@@ -1,17 +1,4 @@
-"""`/v1/instances/NAMESPACE/NAME/files` and `…/archive`: the files of an Instance, and whole trees of them as tar.
-
-    GET     files?path=P                    a file's bytes; of a folder, JSON of what is in it
-    GET     files?path=P&offset=N&limit=N   a part of a file
-    GET     files?path=P&list=true          JSON of what is in a folder
-    GET     files?path=P&stat=true          JSON of what P leads to
-    PUT     files?path=P&mode=644           replace a file by the body; folders above it are made
-    DELETE  files?path=P&recursive=true     remove a file or a link, an empty folder, or with `recursive` a full one
-    GET     archive?path=P                  what is in a folder, or a file alone, as tar
-    PUT     archive?path=P                  unpack the body, a tar, below the folder P, which is made
-
-All take `container=NAME`; without it, the first. Whoever may run a command in an Instance may do this. Paths are the
-instance's own; a relative one begins in its working directory. That it was done is written down, never which bytes.
-"""
+"""`/v1/instances/NAMESPACE/NAME/files` and `…/archive`: the files of an Instance, and whole trees of them as tar."""
 
 from __future__ import annotations
 
@@ -42,13 +29,13 @@ VERBS = {"GET": "get", "PUT": "update", "DELETE": "delete"}
 AT_ONCE_MAX = 64
 """Operations under way, of all instances together: each is a process."""
 AT_ONCE_RESERVED = 8
-"""Of them, for admins."""
+"""Operations among them that are reserved for admins."""
 AT_ONCE_OF_ONE_MAX = 8
 AT_ONCE_LEAST = 8
-"""What each namespace has of them, while there are any."""
+"""Operations that each namespace may have under way, if there are any left."""
 UPLOAD_SECONDS_MAX = 3600.0
 MODE = 0o644
-"""Of a file that is written, unless it is said."""
+"""The default mode of a written file."""
 BYTES, TAR = "application/octet-stream", "application/x-tar"
 CODES = {
     "BadPath": (400, "BadRequest"),
@@ -63,7 +50,7 @@ CODES = {
     "ToolMissing": (501, "ToolMissing"),
     "NoSpace": (507, "NoSpace"),
 }
-"""Which answer a reason is. All others are faults of the instance, or of ours."""
+"""The status of each reason for a failure. All others are faults of the instance, or of the server."""
 _TARGET = re.compile(rb"/v1/instances/[^/?]+/[^/?]+/(files|archive)(\?|$)")
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _MODE = re.compile(r"0?[0-7]{3}")
@@ -71,12 +58,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def streams_body(target: bytes) -> bool:
-    """Whether what is put there is taken as it comes."""
+    """Report whether the body of a request to this target is handed over in pieces."""
     return target.startswith(b"/v1/instances/") and _TARGET.match(target) is not None
 
 
-class Asked(NamedTuple):
-    """What a request asks for."""
+class FileParameters(NamedTuple):
+    """The parameters of a request."""
 
     path: str
     container: str
@@ -89,7 +76,7 @@ class Asked(NamedTuple):
 
 
 class FileRequests:
-    """Answers requests for files, so many at once and no more."""
+    """Answers requests for files, a bounded number at once."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
@@ -106,10 +93,10 @@ class FileRequests:
         name: str,
         what: str,
     ) -> Answer:
-        """One request, from beginning to end; of a stream, to its beginning."""
+        """Answer one request; of a stream, up to its beginning."""
         verb = VERBS[request.method]
         with noting(self._audit, user, verb, Instance.api.bucket, namespace, name, what) as note:
-            note.code = 499  # Should the client be gone before the end, as web servers write it down.
+            note.code = 499  # If the client goes away before the end, in the convention of web servers.
             try:
                 async with asyncio.timeout(user.seconds_left or None):
                     answer = await self._answer(runtime, objects, request, user, namespace, name, what)
@@ -175,10 +162,10 @@ class FileRequests:
 
 
 def _nothing() -> None:
-    """What is left to a stream is not done here."""
+    """Do nothing: the stream gives the place back."""
 
 
-async def _done(files: Files, request: Request, asked: Asked, what: str) -> Response | Stream:
+async def _done(files: Files, request: Request, asked: FileParameters, what: str) -> Response | Stream:
     match request.method, what:
         case "GET", "files":
             return await _read(files, asked)
@@ -200,7 +187,7 @@ async def _done(files: Files, request: Request, asked: Asked, what: str) -> Resp
     raise ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
 
-async def _read(files: Files, asked: Asked) -> Response | Stream:
+async def _read(files: Files, asked: FileParameters) -> Response | Stream:
     if asked.stats:
         return Response(200, _encode(_shown(await files.stat(asked.path))))
     found = await files.list(asked.path) if asked.lists else await files.read(asked.path, asked.offset, asked.limit)
@@ -211,7 +198,7 @@ async def _read(files: Files, asked: Asked) -> Response | Stream:
 
 
 def _bounded(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
-    """The body. One that says that it is too large is not even begun."""
+    """Return the body. Raises FileFailed at once if its declared length is too large."""
     assert request.pieces is not None
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > bytes_max:
@@ -237,19 +224,19 @@ def _shown(entry: Entry) -> dict[str, Any]:
     for field in ("name", "target"):
         text = out.get(field, "")
         if not text.isascii() and text != (said := text.encode("utf-8", "replace").decode()):
-            # A name that is no text: as it is to be asked for.
+            # The encoded name is for requests.
             out |= {field: said, f"{field}Encoded": quote(text, errors="surrogateescape")}
     return out
 
 
 def _failed(error: FileFailed, path: str) -> ApiError:
     code, reason = CODES.get(error.reason, (500, "InternalError"))
-    # It may hold a name that is no text.
+    # It may contain a name that is not UTF-8.
     message = error.message.encode("utf-8", "replace").decode()
     return ApiError(code, reason, message, details={"name": path.encode("utf-8", "replace").decode(), "kind": "files"})
 
 
-def _asked(query: str) -> Asked:
+def _asked(query: str) -> FileParameters:
     if query.count("&") >= QUERY_PARAMETERS_MAX:
         raise bad_request(f"a request has at most {QUERY_PARAMETERS_MAX} query parameters")
     given = dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
@@ -263,9 +250,9 @@ def _asked(query: str) -> Asked:
         raise bad_request(f"mode: {mode!r} is no mode; write three octal digits, such as 644")
     offset, limit = _number(given, "offset", 0), _number(given, "limit", -1)
     flags = (given.get(flag) in ("true", "1") for flag in ("list", "stat", "recursive"))
-    # Without a limit, one byte more than may be read tells that a file is too large.
+    # Without a limit, one byte more shows that the file is too large.
     limit = FILE_BYTES_MAX + 1 if limit < 0 else limit
-    return Asked(path, given.get("container", ""), offset, limit, int(mode, 8), *flags)
+    return FileParameters(path, given.get("container", ""), offset, limit, int(mode, 8), *flags)
 
 
 def _number(given: dict[str, str], name: str, otherwise: int) -> int:

@@ -1,4 +1,4 @@
-"""Work that is finished once it has begun, also if its caller is gone, so that its result is recorded."""
+"""Work that is finished once it has begun, even if its caller is cancelled, so that its result is recorded."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 
 def _nothing() -> None:
-    """It goes on as it would have."""
+    """Leave the work as it is."""
 
 
 async def finished(doing: Coroutine[Any, Any, T], on_cancel: Callable[[], None] = _nothing) -> T:
-    """Await something to its end. Whoever is cancelled meanwhile is told so afterwards.
+    """Await work to its end. A cancellation of the caller is raised afterwards.
 
-    `on_cancel` is called at once then: what takes long may end sooner.
+    `on_cancel` is called at the cancellation, so that long work can end sooner.
     """
     task = asyncio.ensure_future(doing)
     try:
@@ -25,5 +25,5 @@ async def finished(doing: Coroutine[Any, Any, T], on_cancel: Callable[[], None] 
         on_cancel()
         await asyncio.wait((task,))
         if not task.cancelled():
-            task.exception()  # Nobody is there to be told.
+            task.exception()  # Mark it as retrieved: nobody receives it.
         raise

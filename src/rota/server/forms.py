@@ -1,4 +1,4 @@
-"""Objects in the form that a client wants them: whole, as the rows of a table, or their metadata alone. JSON."""
+"""Render objects in the form that a client wants: whole, as rows of a table, or only their metadata. JSON."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rota.registry.reading import INITIAL_EVENTS_END
 from rota.registry.scaling import SCALE
 from rota.registry.versions import inward
 from rota.server import protobuf_writing
-from rota.server.accepting import PROTOBUF
 from rota.server.media import Wanted
+from rota.server.negotiation import PROTOBUF
 from rota.server.routing import Route
 
 Object = dict[str, Any]
@@ -28,7 +28,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def one(where: Route, value: bytes, wanted: Wanted) -> bytes:
-    """One object."""
+    """Render one object."""
     if wanted.form == "object":
         return value
     obj = _decode(value)
@@ -36,7 +36,7 @@ def one(where: Route, value: bytes, wanted: Wanted) -> bytes:
 
 
 async def whole_list(where: Route, listing: Listing, wanted: Wanted) -> bytes:
-    """A page of a list. Objects are read one after the other, and only their short form is kept."""
+    """Render a page of a list. Objects are decoded one by one, and only their short form is kept."""
     meta: Object = {"resourceVersion": str(listing.revision)}
     if listing.continue_:
         meta["continue"] = listing.continue_
@@ -62,7 +62,7 @@ async def whole_list(where: Route, listing: Listing, wanted: Wanted) -> bytes:
 
 
 def grouped(batch: list[WatchEvent], most: int) -> Iterator[tuple[list[WatchEvent], int]]:
-    """The events in groups of so many bytes at most, or of one event, with the bytes of each."""
+    """Yield the events in groups of a bounded number of bytes, or of one event, with the bytes of each."""
     group: list[WatchEvent] = []
     size = 0
     for each in batch:
@@ -76,13 +76,13 @@ def grouped(batch: list[WatchEvent], most: int) -> Iterator[tuple[list[WatchEven
 
 
 def events(where: Route, batch: list[WatchEvent], wanted: Wanted, *, headed: bool) -> bytes:
-    """A batch of events. One join for all of them: writes to the client are what costs."""
+    """Encode a batch of events. They are joined, because writes to the client are what costs."""
     if wanted.form == "object" and wanted.media_type != PROTOBUF:
         return b"".join([b'{"type":"%b","object":%b}\n' % (e.type.encode(), e.object) for e in batch])
     lines = []
     for each in batch:
-        make = partial(_line, where, each, wanted, headed=headed)
-        # The ages in a table are those of a second.
+        make = partial(_event_line, where, each, wanted, headed=headed)
+        # Ages in a table change every second.
         name = (where.kind.api_version, where.subresource, wanted, each.type, headed, int(time.time()))
         is_large = wanted.form == "object" or wanted.include == "Object"
         lines.append(make() if each.shared is None or is_large else each.shared.once(name, make))
@@ -90,7 +90,7 @@ def events(where: Route, batch: list[WatchEvent], wanted: Wanted, *, headed: boo
     return b"".join(lines)
 
 
-def _line(where: Route, event_: WatchEvent, wanted: Wanted, *, headed: bool) -> bytes:
+def _event_line(where: Route, event_: WatchEvent, wanted: Wanted, *, headed: bool) -> bytes:
     obj = _decode(event_.object)
     if wanted.form == "table":
         obj = _table(where, [obj], wanted, headed=headed)
@@ -100,14 +100,14 @@ def _line(where: Route, event_: WatchEvent, wanted: Wanted, *, headed: bool) -> 
 
 
 def event(type_: str, obj: Object, wanted: Wanted) -> bytes:
-    """One event of a watch."""
+    """Encode one event of a watch."""
     if wanted.media_type == PROTOBUF:
         return protobuf_writing.event_frame(type_, obj)
     return b'{"type":"%b","object":%b}\n' % (type_.encode(), _encode(obj))
 
 
 def success(details: Object) -> bytes:
-    """The answer to a deletion of which nothing is left."""
+    """Encode the answer to a deletion that leaves nothing."""
     return _encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 
 
@@ -127,7 +127,7 @@ def _table(where: Route, objects: list[Object], wanted: Wanted, *, headed: bool 
 def _of_row(obj: Object, wanted: Wanted) -> Object | None:
     if wanted.include == "Object":
         return obj
-    # The mark in the annotations of a bookmark is what it is for.
+    # A bookmark is sent for the mark in its annotations.
     is_mark = INITIAL_EVENTS_END in (obj["metadata"].get("annotations") or {})
     return _metadata_only(obj, wanted) if wanted.include == "Metadata" or is_mark else None
 

@@ -1,9 +1,9 @@
-"""`/v1/functions/NAMESPACE/NAME/logs`: what the calls of a function have written, merged, and what they go on to write.
+"""`/v1/functions/NAMESPACE/NAME/logs`: the merged output of a function's calls.
 
-A line is the call, its worker, and what was written there, with a space between. Calls are in the order in which they
-began, each with its lines together; of what is written from now on, each line comes when it is complete. What is of no
-call has `-` in its place: what a worker wrote while it loaded the code, also if that failed and the worker is gone
-(`load` is then in the place of its name), and what pip wrote when it installed the packages (`packages`).
+A line has the call, its worker, and the output, with a space between. Calls are in the order in which they began, each
+with its lines together; when the log is followed, each new line comes once it is complete. Output that belongs to no
+call has `-` instead of the call: that of a worker that loads the code (`load` replaces its name if it failed and is
+gone), and that of pip while it installs the packages (`packages`).
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ from rota.server.log_streams import Piece, Pieces, Rhythm, as_stream, begin_of, 
 from rota.server.logs import READ_BYTES, TAIL_LINES, whole
 
 FOLLOWED_MAX = 256
-"""Logs that are read at once: those of calls that began later come when others are over."""
+"""Logs that are read at once. Those of later calls follow when others are over."""
 KNOWN_MAX = 1000
-"""Logs of calls that are over, and that another try of the same task may go on with."""
+"""Logs of finished calls that a retry of the same task may continue."""
 LINE_BYTES_MAX = 1024 * 1024
-"""A longer line comes as several."""
+"""A longer line is split."""
 SHOWN_BYTES_MAX = 10 * 1024 * 1024
-"""Of the last lines, with what is put before each; a little more for the oldest log of them."""
+"""Bytes of the last lines with their prefixes; the oldest log among them may exceed it a little."""
 TURN_BYTES_MAX = 1024 * 1024
-"""Of what is followed, in one turn: then others have theirs."""
+"""Bytes of followed logs that are read before other work of the event loop."""
 NO_CALL = "-"
 PACKAGES, LOAD, ROTA = "packages", "load", "rota"
-"""In the place of the worker, of what none has written."""
+"""The worker's place in lines that no worker has written."""
 
 
 class Source(NamedTuple):
-    """The log of a call that is there."""
+    """The log of a call."""
 
     began: float
     call: str
     worker: str
     log: Item
     id: str = ""
-    """Of the call, if it began in this process; empty: it is over."""
+    """The id of the call if it began in this process; empty if it is over."""
     number: int = 0
 
     @property
     def key(self) -> str:
-        """By which a position names it."""
+        """The key of the log in a position."""
         return self.log.owner
 
 
-class Written(NamedTuple):
-    """A log of which the last lines may be shown."""
+class PastLog(NamedTuple):
+    """A log whose last lines may be shown."""
 
     began: float
     call: str
@@ -75,7 +75,8 @@ class Written(NamedTuple):
 
 
 def function_logs(serving: Serving, objects: Objects, request: Request, namespace: str, name: str) -> Stream:
-    """Answer with the last lines, or with what is after a position; with `follow` go on while there is the function."""
+    """Answer with the last lines, or with those after a position; with `follow` go on as long as the function
+    exists."""
     function = get(objects, Function, name, namespace)
     if function is None:
         raise not_found(Function.api, name)
@@ -86,30 +87,30 @@ def function_logs(serving: Serving, objects: Objects, request: Request, namespac
 
 
 class Merged:
-    """The logs of one function, as one."""
+    """The merged logs of one function."""
 
     def __init__(self, serving: Serving, function: Function) -> None:
         self._serving = serving
         self._archive = serving.runtime.archive
         self._function = function
-        self._line = serving.calls.line(function)
-        self._seen = 0
-        """The number of the last call that is read, or was."""
+        self._function_calls = serving.calls.line(function)
+        self._last_number = 0
+        """The number of the last call whose log was opened."""
         self._coming: deque[Source] = deque()
         self._readers: dict[str, Reader] = {}
-        """Of calls, by the owner of the log: it is read on where it was left off."""
+        """The readers of calls by the owner of the log, so that a retry continues where reading stopped."""
         self._open: dict[str, Open] = {}
         self._places: dict[str, Place] = {}
-        """Where the logs of workers are to be read on, until they are."""
+        """The positions at which the logs of workers continue, until they are opened."""
         self._progress = Progress(serving.calls.epoch, self._may_go_on)
 
     async def pieces(self, tail: int, begin: Position | None, *, follow: bool) -> Pieces:
         try:
             objects, namespace = self._serving.objects, self._function.metadata.namespace
-            # Before it is looked which calls have begun: one that begins meanwhile is not told twice.
+            # Read before the calls that have begun, so that a call that begins meanwhile is not shown twice.
             tasks = cast("Sequence[Task]", await objects.select(Task.api, namespace, self._is_call))
-            begun = list(self._line.begun)
-            self._seen = begun[-1].number if begun else 0
+            begun = list(self._function_calls.begun)
+            self._last_number = begun[-1].number if begun else 0
             before = b""
             if begin is not None:
                 self._resume(begin, begun, tasks)
@@ -118,7 +119,7 @@ class Merged:
             yield Piece(before, self._progress.take())
             rhythm = Rhythm()
             while follow and self._is_there():
-                self._see()
+                self._open_new()
                 said = b"".join(self._read())
                 if change := self._progress.take():
                     yield Piece(said, change)
@@ -136,12 +137,12 @@ class Merged:
 
     # Where it begins.
 
-    def _begin(self, begun: list[Begun], tasks: Sequence[Task], tail: int, *, follow: bool) -> list[Written]:
-        """Have what is under way read from now on. Returns all else that was written, the oldest first."""
+    def _begin(self, begun: list[Begun], tasks: Sequence[Task], tail: int, *, follow: bool) -> list[PastLog]:
+        """Follow the calls under way from now on. Returns all other logs, the oldest first."""
         calls = self._calls(begun, tasks)
         if follow:
             self._coming.extend(one for one in calls if one.id and self._serving.calls.is_under_way(one.id))
-            self._see_workers(is_first=True)
+            self._open_workers(is_first=True)
             self._open_packages(tail, None)
         followed = {one.key for one in self._coming}
         for one in calls:
@@ -153,24 +154,25 @@ class Merged:
                 self._progress.leave(one.key, one.began)
         others = self._of_no_call(tail, is_followed=follow)
         before = [
-            Written(one.began, one.call, one.worker, partial(self._archive.stream, one.log))
+            PastLog(one.began, one.call, one.worker, partial(self._archive.stream, one.log))
             for one in calls
             if one.key not in followed
         ]
         return sorted([*before, *others], key=lambda one: one[:3])
 
     def _resume(self, begin: Position, begun: list[Begun], tasks: Sequence[Task]) -> None:
-        """Have everything after a position read: the rest of what was being read, and all of what has begun since."""
+        """Continue after a position: with the rest of the logs in it, and the logs of all calls that have begun
+        since."""
         is_same = begin.epoch == self._serving.calls.epoch
-        # As many are remembered as there is room for. Those between are found as tasks.
-        is_gap = is_same and bool(begun) and begun[0].number > begin.seen + 1
-        self._progress.know(begin.seen if is_same else 0, begin.after)
+        # The number of remembered calls is bounded. Others are found as tasks.
+        is_gap = is_same and bool(begun) and begun[0].number > begin.known + 1
+        self._progress.know(begin.known if is_same else 0, begin.after)
         for one in self._calls(begun, tasks):
             offset = begin.logs.get(one.key)
             if offset is not None:
                 self._readers[one.key] = self._archive.stream(one.log, offset if isinstance(offset, int) else 0)
             elif one.number and is_same:
-                if one.number <= begin.seen:
+                if one.number <= begin.known:
                     continue
             elif (is_same and not is_gap) or not begin.may_be_new(one.began):
                 continue
@@ -184,9 +186,9 @@ class Merged:
     # What there is.
 
     def _calls(self, begun: Iterable[Begun], tasks: Iterable[Task]) -> list[Source]:
-        """The logs of all calls, in the order in which they began."""
+        """Return the logs of all calls, in the order in which they began."""
         meta = self._function.metadata
-        # The newest calls may not be written down yet. Of one that is tried again the last try is told.
+        # The newest calls may not be recorded yet. Of a retried call the last attempt counts.
         known = {source.key: source for source in map(self._source, begun)}
         found = list(known.values())
         for task in tasks:
@@ -199,7 +201,7 @@ class Merged:
         return sorted(found)
 
     def _is_call(self, task: Task) -> bool:
-        """Report whether it is a call of this function that has begun."""
+        """Report whether a task is a call of this function that has begun."""
         call, status = task.spec.function, task.status
         is_own = call is not None and call.name == self._function.metadata.name
         return is_own and status is not None and status.start_time is not None
@@ -208,47 +210,45 @@ class Merged:
         log = log_of(self._function.metadata.namespace, begun.call, begun.uid)
         return Source(begun.time, begun.call, begun.worker, log, begun.id, begun.number)
 
-    def _of_no_call(self, tail: int, *, is_followed: bool) -> list[Written]:
-        """What workers wrote beside calls, and what was written while the newest version was made ready.
-
-        Each is when it began, no call, who wrote it, and the log. What is followed is read from now on.
-        """
+    def _of_no_call(self, tail: int, *, is_followed: bool) -> list[PastLog]:
+        """Return the logs of workers beside calls, and of the preparation of the newest version. Followed ones are read
+        separately."""
         objects, preparing, found = self._serving.objects, self._serving.preparing, []
         instances = cast("Sequence[Instance]", objects.owned(Instance.api, self._function.metadata.uid))
         workers = own(self._function, instances)
         for instance in workers:
             made = instance.metadata.creation_timestamp
             log = partial(self._archive.instance_log, subject_of(instance), CONTAINER, tail)
-            found.append(Written(made.timestamp() if made else 0.0, NO_CALL, instance.metadata.name, log))
+            found.append(PastLog(made.timestamp() if made else 0.0, NO_CALL, instance.metadata.name, log))
         packages = preparing.packages_log(self._function)
         if packages is not None and not is_followed and (changed := _changed_at(packages)) is not None:
-            found.append(Written(changed, NO_CALL, PACKAGES, partial(LogReader, packages)))
+            found.append(PastLog(changed, NO_CALL, PACKAGES, partial(LogReader, packages)))
         load, status = preparing.load_log(self._function), self._function.status
-        # A worker that is still there has it in its own log.
+        # A worker that still exists has it in its own log.
         newest = status.version if status is not None else None
-        is_told = any(one.spec.template_hash == newest for one in workers)
-        if not is_told and (changed := _changed_at(load)) is not None:
-            found.append(Written(changed, NO_CALL, LOAD, partial(LogReader, load)))
+        is_shown = any(one.spec.template_hash == newest for one in workers)
+        if not is_shown and (changed := _changed_at(load)) is not None:
+            found.append(PastLog(changed, NO_CALL, LOAD, partial(LogReader, load)))
         return found
 
     def _may_go_on(self, key: str) -> bool:
-        """Whether a call whose log was read to its end may be made again, and then writes to the same."""
+        """Report whether a finished call may be retried, and then continues its log."""
         name, _, uid = key.partition("@")
         task = get(self._serving.objects, Task, name, self._function.metadata.namespace)
         return task is not None and task.metadata.uid == uid and not task.over()
 
     # What comes.
 
-    def _see(self) -> None:
-        """Calls and workers that are new."""
+    def _open_new(self) -> None:
+        """Open the logs of new calls and workers."""
         line = self._now()
-        if line.begun and line.begun[-1].number > self._seen:
-            fresh = [one for one in line.begun if one.number > self._seen]
+        if line.begun and line.begun[-1].number > self._last_number:
+            fresh = [one for one in line.begun if one.number > self._last_number]
             self._coming.extend(map(self._source, fresh))
-            self._seen = line.begun[-1].number
+            self._last_number = line.begun[-1].number
         while self._coming and len(self._open) < FOLLOWED_MAX:
             self._open_call(self._coming.popleft())
-        self._see_workers(is_first=False)
+        self._open_workers(is_first=False)
 
     def _open_call(self, source: Source) -> None:
         reader = self._readers.pop(source.key, None) or self._archive.stream(source.log)
@@ -269,15 +269,16 @@ class Merged:
             self._progress.reach(opened.key, opened.position)
 
     def _now(self) -> Line:
-        """It is another one when this process has led anew."""
+        """Return the calls of the function. They are another object once this process has led again."""
         meta = self._function.metadata
-        return self._serving.calls.known(Key(meta.namespace, meta.name)) or self._line
+        return self._serving.calls.known(Key(meta.namespace, meta.name)) or self._function_calls
 
     def _until_over(self, id_: str) -> Callable[[], bool]:
         return lambda: self._serving.calls.is_under_way(id_)
 
-    def _see_workers(self, *, is_first: bool) -> None:
-        """Of those that there are already, nothing before: that was among the last lines."""
+    def _open_workers(self, *, is_first: bool) -> None:
+        """Open the logs of new workers. Those that exist at the start begin at their end: the last lines included
+        them."""
         for worker in self._now().routing.workers:
             subject = worker.subject
             if subject.uid in self._open:
@@ -293,13 +294,13 @@ class Merged:
         return lambda: self._now().routing.worker(subject.uid) is not None
 
     def _read(self) -> list[bytes]:
-        """What came, of one log after the other, until that is enough; the rest of them are first the next time."""
+        """Read the logs in turn, up to a bounded number of bytes; the others are first the next time."""
         found: list[bytes] = []
         for id_, one in list(self._open.items()):
             if sum(map(len, found)) > TURN_BYTES_MAX:
                 break
             self._open[id_] = self._open.pop(id_)
-            # Before it is read: then all that was written until the end is there to be read.
+            # Checked before the read, so that the read includes everything up to the end.
             goes_on = one.goes_on()
             if said := one.read():
                 found.append(said)
@@ -316,10 +317,10 @@ class Merged:
 
 
 class Open:
-    """A log that is followed."""
+    """A followed log."""
 
     def __init__(self, key: str, prefix: str, reader: Reader, goes_on: Callable[[], bool], began: float = 0.0) -> None:
-        """`began` is when the call did that it is of; 0: it is a worker's."""
+        """`began` is the start of its call; 0 for the log of a worker."""
         self._prefix = prefix.encode()
         self._rest = b""
         self.key = key
@@ -329,11 +330,11 @@ class Open:
 
     @property
     def position(self) -> int | str:
-        """Where somebody goes on who has every line that was handed out."""
+        """The position of a client that has received every complete line."""
         return self.reader.position(len(self._rest))
 
     def read(self) -> bytes:
-        """The lines that are complete by now."""
+        """Return the lines that are complete."""
         lines, newline, self._rest = (self._rest + self.reader.read(READ_BYTES)).rpartition(b"\n")
         said = prefixed(self._prefix, lines) if newline else b""
         if len(self._rest) > LINE_BYTES_MAX:
@@ -341,14 +342,14 @@ class Open:
         return said
 
     def end(self) -> bytes:
-        """What is left of a line that was not ended."""
+        """Return the rest of an incomplete line."""
         rest, self._rest = self._rest, b""
         self.reader.close()
         return self._prefix + rest + b"\n" if rest else b""
 
 
 def _changed_at(log: Path) -> float | None:
-    """When a log was last written to; None: there is none."""
+    """Return the time of the last write to a log; None if it does not exist."""
     try:
         return log.stat().st_mtime
     except OSError:
@@ -356,12 +357,12 @@ def _changed_at(log: Path) -> float | None:
 
 
 def prefixed(prefix: bytes, lines: bytes) -> bytes:
-    """The lines with something before each. The newline of the last one is added."""
+    """Put a prefix before each line. A newline is added to the last one."""
     return prefix + lines.replace(b"\n", b"\n" + prefix) + b"\n"
 
 
-def _last(logs: list[Written], count: int) -> bytes:
-    """The last lines of all of them, as far as there is room for them."""
+def _last(logs: list[PastLog], count: int) -> bytes:
+    """Return the last lines of all logs, as far as there is room for them."""
     found: list[bytes] = []
     left, room = count, SHOWN_BYTES_MAX
     while logs and left > 0 and room > 0:
@@ -370,7 +371,7 @@ def _last(logs: list[Written], count: int) -> bytes:
         reader = open_log()
         text = whole(reader)
         reader.close()
-        # Lines may be empty, and what is put before them is not.
+        # Even empty lines have a prefix.
         if text := last_lines(text, min(left, room // len(prefix) + 1)):
             lines = text.removesuffix(b"\n")
             found.append(prefixed(prefix, lines))

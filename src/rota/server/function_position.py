@@ -1,8 +1,8 @@
-"""How far somebody is who follows the logs of a function: which calls they know of, and how much of each log they have.
+"""The position of a client that follows the logs of a function: the calls that it knows, and its place in each log.
 
-Calls are told apart by their numbers while one process makes them. After it, by when they began: which is known from
-two places that differ by a little. So the logs of the newest calls are remembered for a while after they were read to
-the end.
+Calls of one process are told apart by their numbers, those of different processes by their start times, which are known
+from two sources that differ a little. So the logs of the newest calls are kept in the position for a while after their
+end.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ import msgspec
 from rota.registry.errors import bad_request
 
 MARGIN_SECONDS = 5.0
-"""Calls that began so long before the newest one are not taken for new ones, whatever process made them."""
+"""Calls that began that long before the newest one do not count as new, whichever process made them."""
 OVER_MAX = 150
-"""Logs that are remembered after they were read to the end."""
+"""Logs that are kept after their end."""
 EPOCH, SEEN, AFTER = "epoch", "seen", "after"
 
 
 class Position(msgspec.Struct, frozen=True):
-    """What somebody has who was cut off."""
+    """The position at which a client was cut off."""
 
     epoch: str
     """The process that made the calls."""
-    seen: int
-    """The number of the newest call they know of."""
+    known: int = msgspec.field(name="seen")
+    """The number of the newest call that the client knows."""
     after: float
-    """When it began."""
+    """The start of that call."""
     logs: dict[str, int | str]
-    """How far they are in each log, by its key."""
+    """The place in each log, by its key."""
 
     def may_be_new(self, began: float) -> bool:
-        """Whether a call of another process, of whose log they have nothing, is one they do not know of."""
+        """Report whether a call of another process, without a place in its log, is new to the client."""
         return began > self.after - MARGIN_SECONDS
 
 
@@ -55,43 +55,43 @@ def position_in(text: str) -> Position | None:
 
 
 class Progress:
-    """What somebody has received, told as changes of a position."""
+    """The progress of a client, as changes of its position."""
 
     def __init__(self, epoch: str, may_go_on: Callable[[str], bool]) -> None:
-        """`may_go_on`: whether more may be written to a log, by its key, although its call is over."""
+        """`may_go_on` reports whether a log, by its key, may be continued although its call is over."""
         self._may_go_on = may_go_on
         self._change: dict[str, Any] = {EPOCH: epoch}
-        self._seen = 0
+        self._known = 0
         self._after = 0.0
         self._over: dict[str, float] = {}
-        """When the calls began whose logs were read to the end, by the keys of those."""
+        """The start times of calls whose logs were read to the end, by the keys of the logs."""
         self._has_aged = False
 
     def know(self, number: int, began: float) -> None:
-        """They know of a call, or are about to: it has a position in its log."""
-        if number > self._seen:
-            self._seen = self._change[SEEN] = number
+        """Record that the client knows a call, or is about to."""
+        if number > self._known:
+            self._known = self._change[SEEN] = number
         if began > self._after:
             self._after = self._change[AFTER] = began
             self._has_aged = True
 
     def reach(self, key: str, position: int | str) -> None:
-        """They have a log up to here."""
+        """Record the client's place in a log."""
         self._over.pop(key, None)
         self._change[key] = position
 
     def leave(self, key: str, began: float) -> None:
-        """A log was read to its end. It is remembered for a while."""
+        """Record that a log was read to its end. It is kept for a while."""
         self._over[key] = began
         self._has_aged = True
 
     def drop(self, key: str) -> None:
-        """A log is gone."""
+        """Record that a log is gone."""
         self._over.pop(key, None)
         self._change[key] = None
 
     def take(self) -> dict[str, Any]:
-        """What has changed since this was last asked."""
+        """Return the changes since the last call."""
         if self._has_aged:
             self._has_aged = False
             self._forget()

@@ -1,6 +1,6 @@
-"""The gateway, `/v1`: what Rota has beside objects.
+"""The gateway, `/v1`: everything that Rota serves beside objects.
 
-It is made of parts, each with the table of its endpoints. A Rota server has all of them (`gateway_server`); what stands
+It consists of parts, each with a table of endpoints. A Rota server has all of them (`gateway_server`); an operator
 before a Kubernetes cluster has those that need no store of their own (`gateway_running`).
 """
 
@@ -21,18 +21,18 @@ from rota.server.http import Answer, Request
 from rota.server.shedding import Shedding
 
 GROWING = frozenset(("POST", "PUT"))
-"""Methods of what takes space."""
+"""Methods of requests that take disk space."""
 
 
 class Part(Protocol):
-    """Handlers that belong together. A handler takes the part, the request, the user, and what the path names."""
+    """A set of handlers. A handler gets the part, the request, the user, and the variable parts of the path."""
 
     @property
     def endpoints(self) -> Sequence[Endpoint]: ...
 
 
 class Gateway:
-    """Finds the endpoint of a request, refuses who may not ask, and has the part answer that the endpoint is of."""
+    """Finds the endpoint of a request, authorizes the user, and calls the endpoint's handler."""
 
     def __init__(self, parts: Sequence[Part], objects: Objects, audit: Audit, shedding: Shedding | None = None) -> None:
         self._endpoints = Endpoints(
@@ -50,7 +50,7 @@ class Gateway:
         return answer
 
     def check(self, request: Request, user: User) -> tuple[Endpoint, dict[str, str]]:
-        """Refuse what somebody may not do. Returns what is asked for."""
+        """Raise ApiError unless the user may make this request. Returns its endpoint and the parts of its path."""
         endpoint, where = self._endpoints.find(request.method, request.path)
         try:
             endpoint.decision.check(Asking(user, self._objects, where))
@@ -62,11 +62,11 @@ class Gateway:
         return endpoint, where
 
     def goes_in(self, request: Request) -> bool:
-        """Report whether a request is for what is in an instance."""
+        """Report whether a request enters an instance."""
         return self._endpoints.find(request.method, request.path)[0].decision.goes_in
 
     def reached(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
-        """In a cell: answer what its hub asks about an instance, on behalf of somebody there."""
+        """Answer a request that the hub of this cell makes for one of its users."""
         self._audit.check()
         return self(request, user)
 
@@ -78,5 +78,5 @@ class Gateway:
 
 
 def streams_body(target: bytes) -> bool:
-    """Report whether the body of a request to this target is handed over as it comes."""
+    """Report whether the body of a request to this target is handed over in pieces."""
     return streams_file(target) or streams_blob(target)

@@ -1,4 +1,4 @@
-"""`/v1/cells` and `/v1/link`: a hub's cells, and a cell's link to its hub."""
+"""`/v1/cells` and `/v1/link`: the cells of a hub, and a cell's link to its hub."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rota.server.auth import User
 from rota.server.cells import CellRequests, of_cell
 from rota.server.controllers import Running
 from rota.server.http import Answer, Request, Response
-from rota.server.tunnel import Tunnels
+from rota.server.hub_tunnel import Tunnels
 from rota.server.upgrade import Upgrade
 
 _encode = msgspec.json.Encoder().encode
 
 
 class CellsPart:
-    """Answers requests of cells, and about them."""
+    """Answers requests of cells and about them."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class CellsPart:
         running: Running,
         end: Callable[[str], bool],
     ) -> None:
-        """`end` revokes a token by its id and ends what is open with it; False: there is none."""
+        """`end` revokes a token by its id, with its open streams, and returns False if there is none."""
         self._cells = cells
         self._objects = objects
         self._audit = audit
@@ -59,7 +59,7 @@ class CellsPart:
         return self._tunnels.session(request, name, session)
 
     def link(self, request: Request, user: User, act: str) -> Answer:
-        """Cut this cell off from its hub, or heal that: to see what then happens."""
+        """Cut this cell off from its hub, or heal that, to try out the consequences."""
         running = self._running()
         link = running.link if running is not None else None
         if link is None:

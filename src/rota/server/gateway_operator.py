@@ -1,6 +1,6 @@
-"""The gateway of an operator, whose objects are on a server elsewhere: for its own user, on a socket in a folder.
+"""The gateway of an operator: on a socket in a folder, for the operator's own user.
 
-What takes a runtime (exec, files, logs, new claims) is refused with the reason, as long as the operator has none.
+Endpoints that need a runtime (exec, files, logs, new claims) are refused with the reason, because an operator has none.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from rota.server.gateway_running import RunningPart
 from rota.server.health import Health, is_health
 from rota.server.home import Home
 from rota.server.http import Answer, Request, Response
-from rota.server.signed import SignedTokens
+from rota.server.hub_tunnel import Tunnels
+from rota.server.signed_tokens import SignedTokens
 from rota.server.tables import Tables
-from rota.server.tunnel import Tunnels
 
 
 class OperatorGateway:
-    """Answers the operator's own user, and who has the token of a claim. `close` it."""
+    """Answers the operator's own user, and holders of a claim's token. `close` it."""
 
     def __init__(self, running: Controllers, client: Client, home: Home) -> None:
-        """`client`: of the server that has the objects. `home`: the folder of the socket."""
+        """`client` is connected to the server that has the objects. `home` is the folder of the socket."""
         self._audit = Audit(home.audit)
         self._tokens = SignedTokens(home.worker_key, "claim")
         objects, tables = running.objects, Tables()
@@ -53,10 +53,10 @@ class OperatorGateway:
             answer = self._gateway(request, user)
         except ApiError as error:
             return failed(error, request)
-        return _settled(answer, request) if isawaitable(answer) else answer
+        return _answered(answer, request) if isawaitable(answer) else answer
 
     def admit(self, request: Request) -> Response | None:
-        """Refuse a request of which only the head is here, as far as that can be said by it."""
+        """Refuse a request by its head, before its body is read, as far as the head decides."""
         user = self._user(request)
         if user is None:
             return refusal(401, "Unauthorized")
@@ -76,11 +76,11 @@ class OperatorGateway:
         if scheme.lower() != "bearer":
             return LOCAL_USER
         user = self._tokens.user(secret.strip())
-        # Nothing here gives out tokens with which a claim could be made: one that names its maker is from elsewhere.
+        # An operator issues no tokens that could request a claim, so a token with a maker is not its own.
         return user if user is not None and not user.maker else None
 
 
-async def _settled(answer: Awaitable[Answer], request: Request) -> Answer:
+async def _answered(answer: Awaitable[Answer], request: Request) -> Answer:
     try:
         return await answer
     except ApiError as error:

@@ -1,7 +1,7 @@
-"""The part of the gateway for what runs: instances, tasks, functions and claims, and why something does not run.
+"""The gateway's part for instances, tasks, functions and claims, and for `why`.
 
-It stands on a `Client` and on `Objects`. So it serves before a Rota server's own store and before a Kubernetes cluster
-alike, and never imports a registry.
+It uses a `Client` and `Objects`, so it works on a Rota server's own store and on a Kubernetes cluster alike, and never
+imports a registry.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from rota.server.exec import exec_
 from rota.server.files import FileRequests
 from rota.server.function_logs import function_logs
 from rota.server.http import Answer, Request, Response
+from rota.server.hub_tunnel import Tunnels
 from rota.server.logs import logs, task_logs, task_result
 from rota.server.runners import stream
 from rota.server.tables import Tables
-from rota.server.tunnel import Tunnels
 from rota.server.upgrade import Upgrade
 from rota.server.why import holder, why
 
@@ -60,7 +60,7 @@ class RunningPart:
         tables: Tables,
         running: Running,
     ) -> None:
-        """`running` returns the controllers of this process; None while it has none. Without `blobs` it keeps none."""
+        """`running` returns the controllers of this process, or None. Without `blobs` it stores no blobs."""
         self._objects = objects
         self._audit = audit
         self._claims = claims

@@ -1,4 +1,4 @@
-"""The gateway of a Rota server: all parts there are, on the server's own store."""
+"""The gateway of a Rota server: all parts, on the server's own store."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from rota.server.gateway_cells import CellsPart
 from rota.server.gateway_running import RunningPart
 from rota.server.gateway_store import StorePart
 from rota.server.gateway_tokens import TokensPart
+from rota.server.hub_tunnel import Tunnels
 from rota.server.shedding import Shedding
-from rota.server.signed import SignedTokens
+from rota.server.signed_tokens import SignedTokens
 from rota.server.tables import Tables
-from rota.server.tunnel import Tunnels
 
 ENDPOINTS = Endpoints((*StorePart.endpoints, *TokensPart.endpoints, *CellsPart.endpoints, *RunningPart.endpoints))
-"""Everything below `/v1`, and who is let in."""
+"""Everything below `/v1`, and who may use it."""
 
 
 def server_gateway(
@@ -45,7 +45,7 @@ def server_gateway(
     connections: Callable[[], int] = lambda: 0,
     revoked: Callable[[str], None] = lambda token_id: None,
 ) -> Gateway:
-    """Make it. `revoked` gets the id of a token that is no longer good; `edge` is where webhooks come in."""
+    """Make the gateway. `revoked` gets the id of a revoked token; `edge` is the URL of webhooks."""
     objects, shedding = StoreObjects(registry), shedding or Shedding()
     claims = ClaimRequests(Client.local(registry), objects, audit, claim_tokens)
     tunnels = Tunnels(audit)

@@ -1,4 +1,4 @@
-"""`/v1/status`, `/v1/backup` and `/v1/batch`: what only a server with a store of its own answers."""
+"""`/v1/status`, `/v1/backup` and `/v1/batch`: endpoints of a server with a store of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class StorePart:
-    """Answers what is asked of the store of a server, and of the server's own state."""
+    """Answers requests about the store and the state of a server."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class StorePart:
         edge: str = "",
         connections: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`edge`: where webhooks come in. `connections`: how many are open now."""
+        """`edge` is the URL of webhooks. `connections` returns the number of open ones."""
         self._registry = registry
         self._audit = audit
         self._home = home
@@ -67,7 +67,7 @@ class StorePart:
         return Response(200, _encode(status))
 
     def backup(self, request: Request, user: User) -> Stream:
-        # Before anything of it is sent: it has everything, also the Secrets.
+        # Recorded before anything is sent, because the backup includes all Secrets.
         self._audit.record(user, "get", "backup", code=200)
         return Stream(self._backup(), "application/vnd.sqlite3")
 

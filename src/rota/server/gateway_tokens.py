@@ -1,4 +1,4 @@
-"""`/v1/tokens`: the tokens that a Rota server keeps itself."""
+"""`/v1/tokens`: the tokens of a Rota server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NewToken(msgspec.Struct, rename="camel"):
     expires_seconds: int = 0
     role: str = ""
     ttl_seconds: int = 0
-    """Of one that is signed, and not kept."""
+    """The lifetime of a signed token, which is not stored."""
 
 
 class TokensPart:
@@ -43,7 +43,7 @@ class TokensPart:
         running: Running,
         end: Callable[[str], bool],
     ) -> None:
-        """`end` revokes a token by its id and ends what is open with it; False: there is none."""
+        """`end` revokes a token by its id, with its open streams, and returns False if there is none."""
         self._tokens = tokens
         self._objects = objects
         self._audit = audit
@@ -89,7 +89,7 @@ class TokensPart:
 
 
 def shown(token: Token) -> dict[str, Any]:
-    """A token without its hash."""
+    """Return a token without its hash."""
     return {
         "id": token.id,
         "name": token.name,

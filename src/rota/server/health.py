@@ -12,14 +12,14 @@ TEXT = "text/plain; charset=utf-8"
 HEADERS = (("X-Content-Type-Options", "nosniff"),)
 
 Check = Callable[[], str]
-"""What is wrong; empty if nothing is."""
+"""Returns the trouble; empty if there is none."""
 
 
 class Health:
-    """The checks of one server. Everyone may ask, so that something fails is said, and not why."""
+    """The checks of one server. Everyone may read them, so an answer says that a check fails, but not why."""
 
     def __init__(self, live: Mapping[str, Check], ready: Mapping[str, Check]) -> None:
-        """`ready`: what there is to check beside `live` before anything should be asked of the server."""
+        """`ready` are the checks beside `live` that must pass before the server gets requests."""
         self._checks: dict[str, Mapping[str, Check]] = {
             "healthz": live,
             "livez": live,
@@ -27,7 +27,7 @@ class Health:
         }
 
     def __call__(self, request: Request) -> Response | None:
-        """The answer; None where there is no such check."""
+        """Return the answer, or None if there is no such check."""
         _, name, *rest = request.path.rstrip("/").split("/")
         checks = self._checks[name]
         if not rest:

@@ -1,7 +1,7 @@
-"""Signs of life while an answer is being worked on, for clients that ask for them with `Prefer: heartbeat`.
+"""Heartbeats while an answer is being worked on, for clients that request them with `Prefer: heartbeat`.
 
-They are interim answers, `102 Processing`, which may come before any answer (RFC 9110, 15.2). Not every client of
-HTTP/1.1 bears them, so that only who asks gets them. An answer that has begun has none: a stream has its own.
+They are interim answers, `102 Processing` (RFC 9110, 15.2). Not every client of HTTP/1.1 accepts them, so only those
+that request them get any. Streams have heartbeats of their own.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ SECONDS = 15.0
 
 
 def wants_heartbeats(headers: Mapping[str, str], version: str) -> bool:
-    """Before HTTP/1.1 there were no interim answers."""
+    """Report whether a client requests heartbeats. Versions before HTTP/1.1 have no interim answers."""
     prefer = headers.get("prefer", "")
     return bool(prefer) and version == "1.1" and PREFERENCE in [one.strip().lower() for one in prefer.split(",")]
 
 
 class Heartbeats:
-    """Sent from now on until `stop`."""
+    """Sends heartbeats until `stop`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
         self._loop = loop

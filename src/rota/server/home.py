@@ -1,4 +1,4 @@
-"""`$ROTA_HOME`: the folder of one server, and what is in it."""
+"""`$ROTA_HOME`: the folder of one server, and its files."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from rota.server.auth import HomeDamaged, Tokens, write_private
 
 ADMIN = "rota-admin"
 SOCKET_PATH_BYTES_MAX = 107
-"""What the system takes for a Unix socket."""
+"""The longest path of a Unix socket."""
 FILES = re.compile(r".*\.(db|db-wal|db-shm|lock|json|crt|key|log)|kubeconfig|reserve")
-"""Names of what a server opens while it starts."""
+"""Names of files that a server opens while it starts."""
 _LOCK = "hhqqi4x"
 """Linux's `struct flock`: type, whence, start, length, pid."""
 
 
 class Home:
-    """The folder. Nobody but its user may look into it."""
+    """The folder. Only its owner may read it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,7 +51,7 @@ class Home:
             self._sign()
 
     def _check(self) -> None:
-        """Refuse a home that is somebody else's, or whose store was emptied. Raises HomeDamaged."""
+        """Raise HomeDamaged if the home belongs to another user, or its store was emptied."""
         found, own = self.path.stat(), os.geteuid()
         if found.st_uid != own:
             why = f"it belongs to user {found.st_uid}, and this is user {own}: its owner could change all that is in it"
@@ -64,19 +64,19 @@ class Home:
             raise HomeDamaged(f"{self.store}: {why}; {then}")
 
     def _check_file(self, path: Path) -> None:
-        """Refuse what is there in the place of a file: to open a pipe would wait, and a device may never end."""
+        """Raise HomeDamaged unless a path is a regular file: opening a pipe would block, and a device may never end."""
         with contextlib.suppress(FileNotFoundError):
             mode = path.stat().st_mode
-            is_log = path.suffix == ".log" and stat.S_ISCHR(mode)  # Sent to /dev/null or /dev/stderr, say.
+            is_log = path.suffix == ".log" and stat.S_ISCHR(mode)  # A link to /dev/null or /dev/stderr, for example.
             if not stat.S_ISREG(mode) and not is_log:
                 why = "it is no file, and the server keeps one there"
                 raise HomeDamaged(f"{path}: {why}; move it away, or put back a copy of the file")
 
     def _sign(self) -> None:
-        """Hold a lock for as long as this object lives, by which others find the process that serves here.
+        """Hold a lock as long as this object lives, so that others can find the serving process.
 
-        The store's lock does not tell: who restores a backup holds it too. That another server has this one already is
-        no matter: the store will refuse.
+        The store's lock does not show it, because a restore holds that, too. If another server holds this lock already,
+        the store refuses to open.
         """
         descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o600)
         with contextlib.suppress(BlockingIOError, PermissionError):
@@ -84,9 +84,9 @@ class Home:
         weakref.finalize(self, os.close, descriptor)
 
     def server_pid(self) -> int | None:
-        """The process that serves here, as the system knows it; 0 when it is of another PID namespace. None: nobody.
+        """Return the process that serves this home; 0 if it is in another PID namespace, None if there is none.
 
-        Not to be asked by that process: to close the file is to let go of the lock.
+        The serving process itself must not call this: closing the file would release its lock.
         """
         try:
             descriptor = os.open(self.lock, os.O_RDONLY)
@@ -102,11 +102,11 @@ class Home:
         return None if kind == fcntl.F_UNLCK else int(pid)
 
     def remove_stale_socket(self) -> None:
-        """A socket that a killed server left behind. The store's lock says that no server is alive."""
+        """Remove the socket of a killed server. The store's lock shows that no server is alive."""
         self.socket.unlink(missing_ok=True)
 
     def write_kubeconfig(self, tokens: Tokens, url: str) -> None:
-        """A kubeconfig with an admin token; the one that is there is kept when it still serves."""
+        """Write a kubeconfig with an admin token. A token that is still valid is kept."""
         known = self._token(tokens)
         secret = known or tokens.create(ADMIN, "admin")[0]
         config = {
@@ -117,7 +117,7 @@ class Home:
             "users": [{"name": ADMIN, "user": {"token": secret}}],
             "contexts": [{"name": "rota", "context": {"cluster": "rota", "user": ADMIN, "namespace": "default"}}],
         }
-        # JSON is YAML: this spares loading a YAML writer on every start.
+        # JSON is YAML, and needs no YAML writer at every start.
         write_private(self.kubeconfig, msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")
 
     def _token(self, tokens: Tokens) -> str:
@@ -125,7 +125,7 @@ class Home:
             text = self.kubeconfig.read_bytes()
         except OSError:
             return ""
-        # kubectl writes YAML when it changes the file; the token is the one thing that is looked for in it.
+        # kubectl writes YAML when it changes the file. Only the token is needed.
         found = re.search(rb'token"?: *"?(rota-[-_A-Za-z0-9]+)', text)
         secret = found[1].decode() if found else ""
         user = tokens.user(secret)
@@ -134,7 +134,7 @@ class Home:
 
 @contextlib.contextmanager
 def usable(home: Path) -> Iterator[None]:
-    """What the system refuses is told as what it means for whoever chose the home."""
+    """Explain errors of the system to the user who chose the home."""
     try:
         yield
     except OSError as error:

@@ -1,89 +1,33 @@
-"""HTTP/1.1 on asyncio: one small, bounded server that knows nothing of what it serves.
-
-- A request is handed over whole, with its body; its answer is bytes, or a stream of bytes. Only where the server says
-  so is a body handed over as it comes, and then the client sends no faster than it is taken.
-- A body that does not come at once is waited for only after the request was admitted.
-- Requests of a connection are answered one after the other, in order.
-- A request may be answered by a WebSocket, which then has the connection.
-- Everything that a client sends or fails to do has a bound: head, body, time to send, time to read, connections; and
-  all bodies and all answers together, of which each party has a share.
-- An answer is written no faster than it is read. A client that does not read is cut off; nothing is kept for it.
-"""
+"""Requests and answers of HTTP/1.1, as handlers get and return them."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import socket
-import struct
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
-from ssl import SSLContext
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-import httptools
 import msgspec
 
-from rota.client.keepalive import keep_alive
-from rota.client.websocket import handshake
 from rota.registry import ApiError
-from rota.runtime.descriptors import MOST
-from rota.server.body import Body
-from rota.server.heartbeats import Heartbeats, wants_heartbeats
-from rota.server.holding import SMALL_BODY_BYTES, Held, Memory, Payer, payer_at
-from rota.server.listening import Listener
-from rota.server.upgrade import Upgrade, Upgraded
+from rota.server.memory import Payer
+from rota.server.request_body import Body
+from rota.server.upgrade import Upgrade
 
-log = logging.getLogger(__name__)
-
-HEAD_BYTES_MAX = 64 * 1024
-HEADERS_MAX = 128
-"""Lines of a head."""
-FRAMING_FACTOR_MAX = 8
-"""Bytes around each byte of a chunked body, beside its trailers. Chunks of one byte have five."""
-BODY_BYTES_MAX = 3 * 1024 * 1024
-CONNECTIONS_MAX = MOST.remote
-"""Over TCP."""
-LOCAL_CONNECTIONS_MAX = MOST.local
-"""At the local socket: those of runners are among them, one for each."""
-PIPELINED_REQUESTS_MAX = 16
 QUERY_PARAMETERS_MAX = 100
-HANDSHAKES_MAX = 512
-"""Connections that are accepted and have not spoken TLS yet."""
-HEAD_SECONDS_MAX = 10.0
-"""A request's head must have arrived within this time of its first byte."""
-REQUEST_SECONDS_MAX = 30.0
-"""A request must have arrived whole within this time of its first byte."""
-IDLE_SECONDS_MAX = 180.0
-CROWDED_IDLE_SECONDS_MAX = 5.0
-"""While there is no room for more: who asks for nothing must not keep those away who do."""
-STALLED_SECONDS_MAX = 30.0
-"""A client that takes nothing of its answer for this long is cut off."""
-LINGER_SECONDS = 5.0
-"""How long a client that was answered before it had sent all may take to notice; hanging up would cut the answer."""
-LINGER_BYTES_MAX = 16 * 1024 * 1024
-"""How much it may send meanwhile."""
-SWEEP_SECONDS = 1.0
-WRITE_BUFFER_BYTES = 64 * 1024
-"""Bytes on their way to a client above which its answer waits. It goes on when three quarters of them are gone."""
-ABORT_SECONDS_MAX = 2.0
-"""How long connections that are cut may take to clear up."""
-
 JSON = "application/json"
 REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
 class TooManyParameters(ApiError):  # noqa: N818 - says what the request has
-    """A query with more parameters than any request needs. Refused like all else that is wrong with a request."""
+    """A query with more parameters than any request needs. It is answered like any other invalid request."""
 
     def __init__(self) -> None:
         super().__init__(400, "BadRequest", f"a request has at most {QUERY_PARAMETERS_MAX} query parameters")
 
 
 class Request:
-    """One request, complete."""
+    """One complete request."""
 
     __slots__ = (
         "_query",
@@ -109,18 +53,18 @@ class Request:
         self.headers = headers
         self.body = body
         self.peer_uid = peer_uid
-        """The user at the other end of a Unix socket; None on any other."""
+        """The user id of the client at a Unix socket, else None."""
         self.pieces: Body | None = None
-        """The body as it comes, where it is not handed over whole."""
+        """The body in pieces, if it is not handed over whole."""
         self.user: Any = None
-        """Who asks: set by whoever finds out."""
+        """The authenticated user, set by the handler."""
         self.refused: Response | None = None
-        """The answer, where there is one before the body has come."""
+        """The answer, if there is one before the body has arrived."""
         self.held = 0
-        """Bytes of the body that are counted as those of `payer`."""
+        """Bytes of the body that are counted for `payer`."""
         self.payer: Payer | None = None
         self.wants_heartbeats = False
-        """Whether interim answers may be sent while it is worked on."""
+        """True if interim answers may be sent while the request is processed."""
         self._query: dict[str, str] | None = None
 
     @property
@@ -133,7 +77,7 @@ class Request:
         return self._query
 
     def values(self, name: str) -> list[str]:
-        """All values of a query parameter. Raises TooManyParameters."""
+        """Return all values of a query parameter. Raises TooManyParameters."""
         if name not in self.query:
             return []
         return [value for each, value in parse_qsl(self.query_text, keep_blank_values=True) if each == name]
@@ -149,742 +93,27 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """An answer that goes on: every chunk is sent as it comes."""
+    """An answer in chunks, each of which is sent as it comes."""
 
     chunks: AsyncIterator[bytes]
     content_type: str = JSON
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     seconds_max: float = 0.0
-    """After this time it is ended in good order; 0: never."""
+    """Time after which it is ended in good order; 0 for never."""
     endless: bool = False
-    """Whole wherever it is ended, as a watch is. One that is not is cut instead, so that the client sees it."""
+    """True if it is complete wherever it ends, as a watch is. Others are cut, so that the client notices."""
     on_start: Callable[[Callable[[], None]], None] = lambda end: None
-    """Told, before anything is sent, how to end it early."""
+    """Called before anything is sent, with a function that ends it early."""
     on_end: Callable[[], None] = lambda: None
-    """Called once, however it ends."""
+    """Called once, at the end in any case."""
 
 
 Answer = Response | Stream | Upgrade
-Handler = Callable[[Request], Answer | Awaitable[Answer]]
-Refusal = Callable[[int, str], Response]
-"""Words an answer to what is not even a request: a status, and what is wrong."""
-Admit = Callable[[Request], Response | None]
-"""Refuses a request of which there is no more than the head, or lets its body come."""
 
 
-def _anybody(request: Request) -> None:
-    """Let every body come."""
-
-
-class HttpServer:
-    """Listens, and owns its connections. `close` ends all of them."""
-
-    def __init__(
-        self,
-        handler: Handler,
-        refusal: Refusal,
-        *,
-        connections_max: int | None = None,
-        local_connections_max: int | None = None,
-        handshakes_max: int = HANDSHAKES_MAX,
-        body_bytes_max: int | None = None,
-        memory: Memory | None = None,
-        admit: Admit = _anybody,
-        payer: Callable[[Request], Payer | None] = _anybody,
-        streams_body: Callable[[bytes], bool] = lambda target: False,
-    ) -> None:
-        """The bounds are those of this module, unless there are others for who is served.
-
-        `payer`: whose share of the memory a request takes; None: that of the address it comes from.
-        `streams_body`: whether the body of a request to a target is handed over as it comes.
-        """
-        self.handler = handler
-        self.refusal = refusal
-        self.memory = memory or Memory()
-        self.admit = admit
-        self.payer = payer
-        self._connections_max = connections_max
-        self._local_connections_max = local_connections_max
-        self._handshakes_max = handshakes_max
-        self._body_bytes_max = body_bytes_max
-        self.connections: set[Connection] = set()
-        self.local_connections = 0
-        """How many of them are at the local socket."""
-        self.strangers: OrderedDict[Connection, None] = OrderedDict()
-        """Connections that have asked for nothing yet, or that nobody is known by; the longest first."""
-        self.idle: OrderedDict[Connection, None] = OrderedDict()
-        """Connections of somebody known that ask for nothing now."""
-        self._listeners: list[Listener] = []
-        self._sweeper: asyncio.Task[None] | None = None
-        self.closing = False
-        """No connection outlives the request that it is at."""
-        self.streams_body = streams_body
-
-    @property
-    def connections_max(self) -> int:
-        return min(self._connections_max or CONNECTIONS_MAX, CONNECTIONS_MAX)
-
-    @property
-    def local_connections_max(self) -> int:
-        return min(self._local_connections_max or LOCAL_CONNECTIONS_MAX, LOCAL_CONNECTIONS_MAX)
-
-    @property
-    def body_bytes_max(self) -> int:
-        return self._body_bytes_max or BODY_BYTES_MAX
-
-    async def listen(self, sock: socket.socket, *, ssl: SSLContext | None = None) -> None:
-        """Listen on a bound socket, which is then the server's own."""
-        loop = asyncio.get_running_loop()
-        if self._sweeper is None:
-            self._sweeper = asyncio.create_task(self._sweep(), name="http sweeper")
-        listener = Listener(
-            sock,
-            lambda: Connection(self, loop),
-            tls=ssl,
-            handshakes_max=self._handshakes_max,
-            make_room=self.make_room,
-        )
-        self._listeners.append(listener)
-
-    async def listen_unix(self, path: str) -> None:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.bind(path)
-        except OSError:
-            sock.close()
-            raise
-        await self.listen(sock)
-
-    @property
-    def entering(self) -> int:
-        """Connections that have not finished their handshake."""
-        return sum(one.entering for one in self._listeners)
-
-    def is_full(self, *, local: bool) -> bool:
-        """Whether there are more connections than there should be, at the local socket or elsewhere."""
-        if local:
-            return self.local_connections > self.local_connections_max
-        return len(self.connections) - self.local_connections > self.connections_max
-
-    def make_room(self, *, sparing: Connection | None = None) -> bool:
-        """Cut the remote connection that waits for its client the longest, if there is one."""
-        for waiting in (self.strangers, self.idle):
-            found = next((one for one in waiting if one is not sparing), None)
-            if found is not None:
-                found.give_up()
-                return True
-        return False
-
-    async def close(self, grace_seconds: float = 2.0) -> None:
-        """Take no more connections, let streams and running requests end, then cut what is left."""
-        self.closing = True
-        for listener in self._listeners:
-            await listener.close()
-        for connection in tuple(self.connections):
-            connection.finish()
-        deadline = asyncio.get_running_loop().time() + grace_seconds
-        while self.connections and asyncio.get_running_loop().time() < deadline:
-            await asyncio.wait([connection.closed for connection in self.connections], timeout=0.1)
-        for connection in tuple(self.connections):
-            connection.abort()
-        if self.connections:
-            await asyncio.wait([connection.closed for connection in self.connections], timeout=ABORT_SECONDS_MAX)
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.gather(self._sweeper, return_exceptions=True)
-
-    async def _sweep(self) -> None:
-        """End connections that have used up their time. One look a second at all, instead of a timer for each."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            now = loop.time()
-            remote = len(self.connections) - self.local_connections
-            crowded = (remote >= self.connections_max, self.local_connections >= self.local_connections_max)
-            for connection in tuple(self.connections):
-                is_crowded = crowded[connection.is_local]
-                connection.check_time(now, CROWDED_IDLE_SECONDS_MAX if is_crowded else IDLE_SECONDS_MAX)
-
-
-class Connection(asyncio.Protocol):
-    """One client's connection."""
-
-    def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
-        self._server = server
-        self._loop = loop
-        self._parser = httptools.HttpRequestParser(self)
-        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self.closed: asyncio.Future[None] = loop.create_future()
-        self._peer_uid: int | None = None
-        self._target = b""
-        self._headers: dict[str, str] = {}
-        self._head_bytes = 0
-        self._head_done = True
-        self._after_head_bytes = 0
-        self._body: list[bytes] = []
-        self._body_bytes = 0
-        self._headers_count = 0
-        self._coming: Request | None = None  # the request whose body is waited for
-        self._began = 0.0  # when the first byte of an unfinished request came; 0 between requests
-        self._idle_since = loop.time()
-        self._refused: tuple[int, str] | None = None
-        self._requests: deque[tuple[Request, bool]] = deque()
-        self._busy = False
-        self._task: asyncio.Task[None] | None = None
-        self._last = False  # no further request is taken
-        self._streaming = self._ending = False
-        self._writable: asyncio.Future[None] | None = None
-        self._stalled_since = 0.0
-        self._after: bytes | None = None  # what came after a request to upgrade
-        self._upgraded: Upgraded | None = None
-        self._incoming: Body | None = None  # the body that is handed over as it comes; its request is the last
-        self._lingers_until = 0.0
-        self._lingered_bytes = 0
-        self._is_known = False  # whether the last request was of somebody with a credential
-
-    @property
-    def is_local(self) -> bool:
-        return self._peer_uid is not None
-
-    # The transport's callbacks.
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        sock = transport.get_extra_info("socket")
-        self._peer_uid = _peer_uid(sock)
-        if sock is not None:
-            # A client may wait for long, and vanish.
-            keep_alive(sock)
-        server = self._server
-        server.connections.add(self)
-        is_local = self.is_local
-        server.local_connections += is_local
-        self._wait()
-        if server.is_full(local=is_local) and (is_local or not server.make_room(sparing=self)):
-            limit = server.local_connections_max if is_local else server.connections_max
-            self._refuse(429, f"there are more than {limit} connections, all of them busy; try again later")
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._last = True
-        self._wait_no_more()
-        self._forget_requests()
-        if self._incoming is not None:
-            self._incoming.lose()
-        if self._task is not None:
-            self._task.cancel()
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_exception(ConnectionResetError("the client went away"))
-            self._writable.exception()
-        self._left()
-
-    def pause_writing(self) -> None:
-        self._writable = self._loop.create_future()
-        self._stalled_since = self._loop.time()
-
-    def resume_writing(self) -> None:
-        self._stalled_since = 0.0
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
-        self._writable = None
-        if not self._busy:
-            self._next()
-
-    def data_received(self, data: bytes) -> None:
-        if self._last and not self._lingers_until:
-            return
-        if self._after is not None:
-            self._put_aside(data)
-            return
-        if not self._began:
-            self._began = self._loop.time()
-            self._head_bytes = 0
-            self._head_done = False
-        if self._head_done:
-            self._after_head_bytes += len(data)
-        else:
-            self._head_bytes += len(data)
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._put_aside(data[upgrade.args[0] :])
-        except httptools.HttpParserError as error:
-            self._refuse(400, f"that is not HTTP/1.1: {error}")
-        if self._refused is None and not self._head_done and self._head_bytes > HEAD_BYTES_MAX:
-            self._refused = (431, f"the request's head is larger than {HEAD_BYTES_MAX} bytes")
-        framing_bytes = self._after_head_bytes - self._body_bytes
-        if self._refused is None and framing_bytes > HEAD_BYTES_MAX + FRAMING_FACTOR_MAX * self._body_bytes:
-            self._refused = (431, f"the request's trailers are larger than {HEAD_BYTES_MAX} bytes")
-        if self._lingers_until:
-            self._lingered_bytes += len(data)
-            if self._refused is not None or self._lingered_bytes > LINGER_BYTES_MAX:
-                self._close()
-        elif self._refused is not None:
-            self._refuse(*self._refused)
-        elif self._began and self._head_done and self._incoming is None and not self._last:
-            self._hold()
-
-    def eof_received(self) -> bool:
-        if self._incoming is not None and not self._incoming.is_whole:
-            return False
-        # A client that has said all may still want its answer. Over TLS the transport closes whatever is returned here.
-        return self._busy and self._transport.get_extra_info("sslcontext") is None
-
-    # The parser's callbacks.
-
-    def on_message_begin(self) -> None:
-        self._target = b""
-        self._headers = {}
-        self._body = []
-        self._body_bytes = 0
-        self._headers_count = 0
-        self._after_head_bytes = 0
-        self._head_done = False
-        if not self._began:
-            # It came together with the end of the one before it.
-            self._began, self._head_bytes = self._loop.time(), 0
-
-    def on_url(self, url: bytes) -> None:
-        self._target += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._head_done:
-            return  # A trailer. It says nothing that anybody here would believe.
-        self._headers_count += 1
-        if self._headers_count > HEADERS_MAX:
-            self._refused = (431, f"the request's head has more than {HEADERS_MAX} lines")
-            return
-        key = name.decode("latin-1").lower()
-        text = value.decode("latin-1")
-        if key in self._headers:
-            if key in ("authorization", "host", "content-length", "content-type"):
-                self._refused = (400, f"the header {key} is given twice")
-            text = f"{self._headers[key]}, {text}"
-        self._headers[key] = text
-
-    def on_headers_complete(self) -> None:
-        self._head_done = True
-        headers = self._headers
-        if sum(len(k) + len(v) for k, v in headers.items()) + len(self._target) > HEAD_BYTES_MAX:
-            self._refused = (431, f"the request's head is larger than {HEAD_BYTES_MAX} bytes")
-            return
-        if self._parser.should_upgrade() and (
-            "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
-        ):
-            # The parser takes the body for what comes after the upgrade.
-            self._refused = (400, "a request to upgrade the connection has no body")
-            return
-        streams = self._server.streams_body
-        if streams is not None and streams(self._target) and self._begin_body():
-            return
-        length = headers.get("content-length", "0")
-        limit = self._server.body_bytes_max
-        if length.isdigit() and int(length) > limit:
-            self._refused = (413, f"the request's body is larger than {limit} bytes")
-
-    def _begin_body(self) -> bool:
-        """Hand a request over before its body, if it can have one."""
-        if self._parser.get_method() != b"PUT" or self._refused is not None or self._last or self._incoming is not None:
-            return False
-        expects = self._headers.get("expect", "").lower() == "100-continue"
-        proceed = b"HTTP/1.1 100 Continue\r\n\r\n" if expects else b""
-        self._incoming = Body(self._transport, lambda: self._transport.write(proceed))
-        request = Request("PUT", self._target, self._headers, b"", self._peer_uid)
-        request.pieces = self._incoming
-        self._requests.append((request, False))
-        if not self._busy:
-            self._next()
-        return True
-
-    def _hold(self) -> None:
-        """Count what has come of a body that is not whole or not small. One that may not come is not waited for."""
-        request, bodies = self._coming, self._server.memory.bodies
-        if request is None:
-            request = self._coming = self._request()
-            try:
-                request.refused = self._server.admit(request)
-            except Exception:
-                request.refused = self._failed(request)
-            request.payer = self._payer(request)
-            if request.refused is None and self._headers.get("expect", "").lower() == "100-continue":
-                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        party, may_use_reserve = cast(Payer, request.payer)
-        more = self._body_bytes - request.held
-        if request.refused is None and not bodies.has_room(party, more, may_use_reserve=may_use_reserve):
-            message = (
-                f"the bodies of your requests have {bodies.of(party)} bytes, which is your share while all bodies have "
-                f"{bodies.used} of {bodies.total}; try again later"
-            )
-            request.refused = self._server.refusal(429, message)
-        if request.refused is None:
-            bodies.take(party, more)
-            request.held += more
-            return
-        self._coming = None
-        self._body.clear()
-        self._release(request)
-        # What still comes is read and dropped: a client that sends does not see an answer before it has sent all.
-        self._incoming = Body(self._transport, _nothing)
-        self._incoming.discard()
-        self._requests.append((request, False))
-        if not self._busy:
-            self._next()
-
-    def _request(self) -> Request:
-        method = self._parser.get_method().decode("ascii")
-        return Request(method, self._target, self._headers, b"", self._peer_uid)
-
-    def _payer(self, request: Request) -> Payer:
-        return self._server.payer(request) or payer_at(self._transport.get_extra_info("peername"))
-
-    def _release(self, request: Request) -> None:
-        """Let go of the body of a request."""
-        if request.held:
-            self._server.memory.bodies.give_back(cast(Payer, request.payer).party, request.held)
-            request.held = 0
-            request.body = b""
-
-    def _forget_requests(self) -> None:
-        """Nobody waits for what has come."""
-        for request, _ in self._requests:
-            self._release(request)
-        self._requests.clear()
-        if self._coming is not None:
-            self._release(self._coming)
-            self._coming = None
-
-    def on_body(self, body: bytes) -> None:
-        self._body_bytes += len(body)
-        if self._incoming is not None:
-            self._incoming.feed(body)
-            return
-        if self._body_bytes > self._server.body_bytes_max:
-            self._refused = (413, f"the request's body is larger than {self._server.body_bytes_max} bytes")
-            self._body.clear()
-        elif self._refused is None:
-            self._body.append(body)
-
-    def on_message_complete(self) -> None:
-        is_small = self._body_bytes <= SMALL_BODY_BYTES and self._coming is None
-        if not is_small and self._refused is None and not self._last and self._incoming is None:
-            self._hold()
-        self._began = 0.0
-        if self._incoming is not None:
-            self._incoming.end()
-            if self._lingers_until:
-                self._close()
-            return
-        if self._refused is not None or self._last:
-            return
-        request, self._coming = self._coming or self._request(), None
-        if self._body:
-            request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-            self._body = []
-        if "prefer" in self._headers:
-            request.wants_heartbeats = wants_heartbeats(self._headers, self._parser.get_http_version())
-        # A request to upgrade that gets an ordinary answer is the last: what follows it may be anything.
-        self._requests.append((request, self._parser.should_keep_alive() and not self._parser.should_upgrade()))
-        if len(self._requests) > PIPELINED_REQUESTS_MAX:
-            self._transport.pause_reading()
-        if not self._busy:
-            self._next()
-
-    # Answering.
-
-    def _next(self) -> None:
-        """Answer the next request, if there is one and the client takes what it is sent."""
-        while self._requests and not self._busy and self._writable is None and not self._transport.is_closing():
-            request, keep_alive = self._requests.popleft()
-            self._busy = True
-            self._wait_no_more()
-            if len(self._requests) == PIPELINED_REQUESTS_MAX:
-                self._transport.resume_reading()
-            try:
-                answer = request.refused or self._server.handler(request)
-            except Exception:
-                answer = self._failed(request)
-            self._is_known = request.user is not None
-            if isinstance(answer, Response) and len(answer.body) <= WRITE_BUFFER_BYTES:
-                self._send(request, answer, keep_alive)
-            elif isinstance(answer, Upgrade):
-                self._upgrade(request, answer)
-            else:
-                self._task = self._loop.create_task(self._finish(request, answer, keep_alive))
-                if request.held:
-                    self._task.add_done_callback(lambda _, request=request: self._release(request))  # type: ignore[misc]
-                if isinstance(answer, Stream):
-                    answer.on_start(self.finish)
-                    # Not in the task itself: one that is cancelled before its first step does not run at all.
-                    self._task.add_done_callback(lambda _, end=answer.on_end: end())  # type: ignore[misc]
-
-    async def _finish(self, request: Request, answer: Awaitable[Answer] | Answer, keep_alive: bool) -> None:
-        try:
-            settled: Answer
-            if isinstance(answer, Stream | Response | Upgrade):
-                settled = answer
-            else:
-                beats = Heartbeats(self._loop, self._transport) if request.wants_heartbeats else None
-                try:
-                    settled = await answer
-                except Exception:
-                    settled = self._failed(request)
-                finally:
-                    if beats is not None:
-                        beats.stop()
-            self._release(request)
-            if isinstance(settled, Response):
-                if len(settled.body) <= WRITE_BUFFER_BYTES:
-                    self._send(request, settled, keep_alive)
-                else:
-                    await self._send_large(request, settled, keep_alive)
-            elif isinstance(settled, Upgrade):
-                self._upgrade(request, settled)
-            elif settled is answer:
-                await self._stream(request, settled)
-            else:
-                settled.on_start(self.finish)
-                try:
-                    await self._stream(request, settled)
-                finally:
-                    settled.on_end()
-        except ConnectionError:
-            self.abort()
-        finally:
-            # One that was cancelled has the error, whose traceback has this connection.
-            self._task = None
-        self._next()
-
-    def _failed(self, request: Request) -> Response:
-        log.exception("%s %s failed", request.method, request.path)
-        return self._server.refusal(500, "an error on the server; its log says more")
-
-    def _send(self, request: Request, response: Response, keep_alive: bool) -> None:
-        keep_alive = keep_alive and not self._last and not self._server.closing
-        head = _head(response.status, response.content_type, response.headers, keep_alive)
-        body = b"" if request.method == "HEAD" else response.body
-        self._transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(response.body), body))
-        self._sent(request, keep_alive)
-
-    async def _send_large(self, request: Request, response: Response, keep_alive: bool) -> None:
-        """Write no faster than the client reads. What is not read yet is counted."""
-        keep_alive = keep_alive and not self._last and not self._server.closing
-        head = _head(response.status, response.content_type, response.headers, keep_alive)
-        answers, party, size = self._server.memory.answers, self._payer(request).party, len(response.body)
-        if request.user is None and not answers.has_room(party, size):
-            message = f"{answers.of(party)} bytes of answers to your address are not read yet: read them first"
-            self._send(request, self._server.refusal(429, message), keep_alive)
-            return
-        answers.take(party, size)
-        try:
-            self._transport.write(b"%bContent-Length: %d\r\n\r\n" % (head, size))
-            await self._write_large(b"" if request.method == "HEAD" else response.body)
-        finally:
-            answers.give_back(party, size)
-        self._sent(request, keep_alive)
-
-    async def _write_large(self, data: bytes) -> None:
-        """Write no faster than the client reads."""
-        view = memoryview(data)
-        for start in range(0, len(view), WRITE_BUFFER_BYTES):
-            self._transport.write(view[start : start + WRITE_BUFFER_BYTES])
-            if self._writable is not None:
-                await self._writable
-
-    def _sent(self, request: Request, keep_alive: bool) -> None:
-        self._release(request)
-        self._busy = False
-        self._idle_since = self._loop.time()
-        self._wait()
-        if not keep_alive:
-            self._last = True
-            self._hang_up(request)
-
-    def _hang_up(self, request: Request) -> None:
-        body = self._incoming
-        sends = body is not None and not body.is_whole
-        if body is None or not sends or ("expect" in request.headers and not body.was_asked_for):
-            self._close()
-            return
-        body.discard()
-        self._lingers_until = self._loop.time() + LINGER_SECONDS
-
-    async def _stream(self, request: Request, stream: Stream) -> None:
-        head = _head(stream.status, stream.content_type, stream.headers, keep_alive=False)
-        self._transport.write(head + b"Transfer-Encoding: chunked\r\n\r\n")
-        self._last = self._streaming = True
-        timer = self._loop.call_later(stream.seconds_max, self.finish) if stream.seconds_max else None
-        is_whole = True
-        try:
-            async for chunk in stream.chunks:
-                assert chunk, "an empty chunk would end the stream"
-                if len(chunk) <= WRITE_BUFFER_BYTES:
-                    self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
-                else:
-                    is_whole = False
-                    self._transport.write(b"%x\r\n" % len(chunk))
-                    await self._write_large(chunk)
-                    self._transport.write(b"\r\n")
-                    is_whole = True
-                del chunk  # The next one may be hours away.
-                if self._writable is not None:
-                    await self._writable
-            self._transport.write(b"0\r\n\r\n")
-        except asyncio.CancelledError:
-            if not self._ending:
-                raise
-            if stream.endless and is_whole:
-                self._transport.write(b"0\r\n\r\n")
-            else:
-                self.abort()
-        except ConnectionError as error:
-            # What it comes from was cut, or the client is.
-            log.info("%s %s was cut: %s", request.method, request.path, error)
-            self.abort()
-        except Exception:
-            # The head is out: all that is left is to cut the stream where the client can see that it is not whole.
-            log.exception("%s %s failed", request.method, request.path)
-            self.abort()
-        finally:
-            if timer is not None:
-                timer.cancel()
-            await cast(Any, stream.chunks).aclose()
-            self._busy = self._streaming = False
-            self._close()
-
-    # A WebSocket.
-
-    def _upgrade(self, request: Request, upgrade: Upgrade) -> None:
-        """Hand the connection over, for good."""
-        if wrong := handshake.refused(request.method, request.headers):
-            refusal = self._server.refusal(*wrong)
-            headers = (*refusal.headers, ("Upgrade", "websocket"), ("Sec-WebSocket-Version", handshake.VERSION))
-            self._send(request, msgspec.structs.replace(refusal, headers=headers), keep_alive=False)
-            return
-        self._last = True
-        self._forget_requests()
-        self._release(request)
-        held = Held(self._server.memory.bodies, upgrade.payer or self._payer(request))
-        self._upgraded = Upgraded(
-            upgrade,
-            request.headers,
-            self._transport,
-            is_local=self.is_local,
-            path=request.path,
-            gone=self._left,
-            # At the local socket are the server's own runners. Nobody else's share keeps them from going on.
-            may_hold=_always if self.is_local else held.may_hold,
-        )
-        if self._after:
-            self._put_aside(self._after)
-        if self._server.closing:
-            self._upgraded.finish()
-
-    def _put_aside(self, data: bytes) -> None:
-        """Keep what came after a request to upgrade for whom it is meant."""
-        if self._upgraded is not None:
-            self._upgraded.websocket.data_received(data)
-            return
-        self._after = (self._after or b"") + data
-        if len(self._after) > HEAD_BYTES_MAX:
-            self._refuse(400, "a client waits for the answer before it goes on")
-
-    def _left(self) -> None:
-        """Nothing is left of the connection."""
-        # These refer to the connection, too: all of them would be there until the garbage collector comes.
-        self._parser, self._upgraded = cast(httptools.HttpRequestParser, None), None
-        if self in self._server.connections:
-            self._server.connections.discard(self)
-            self._server.local_connections -= self.is_local
-        if not self.closed.done():
-            self.closed.set_result(None)
-
-    # Waiting for the client.
-
-    def _wait(self) -> None:
-        """Be among those that are given up if there is no room. Who is at the local socket is not."""
-        if not self.is_local:
-            (self._server.idle if self._is_known else self._server.strangers)[self] = None
-
-    def _wait_no_more(self) -> None:
-        self._server.strangers.pop(self, None)
-        self._server.idle.pop(self, None)
-
-    def give_up(self) -> None:
-        """Make room for somebody else. Who is in the middle of a request is told."""
-        self._wait_no_more()
-        if self._began and not self._last:
-            self._refuse(429, "the request took too long to arrive, and others need the connection; try again later")
-        self.abort()
-
-    # Hanging up.
-
-    def _close(self) -> None:
-        """Close the transport once what was written is sent. A second call does nothing.
-
-        An asyncio transport of TLS that is closed twice lets go of its connection and cannot be aborted any more.
-        """
-        if not self._transport.is_closing():
-            self._transport.close()
-
-    def _refuse(self, status: int, message: str) -> None:
-        """Answer what is no proper request, and hang up."""
-        if self._last:
-            return
-        self._last = True
-        response = self._server.refusal(status, message)
-        head = _head(response.status, response.content_type, response.headers, keep_alive=False)
-        self._transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(response.body), response.body))
-        self._close()
-
-    def check_time(self, now: float, idle_seconds_max: float) -> None:
-        if self._upgraded is not None:
-            return  # A WebSocket looks after itself.
-        body = self._incoming
-        if self._lingers_until:
-            if now > self._lingers_until:
-                self._close()
-        elif self._stalled_since:
-            if now - self._stalled_since > STALLED_SECONDS_MAX:
-                self.abort()
-        elif body is not None:
-            if body.late_seconds(now) > STALLED_SECONDS_MAX:
-                self.abort()
-        elif self._began and not self._head_done and now - self._began > HEAD_SECONDS_MAX:
-            self._refuse(408, f"the head of the request did not arrive within {HEAD_SECONDS_MAX:.0f} seconds")
-        elif self._began and now - self._began > REQUEST_SECONDS_MAX:
-            self._refuse(408, f"the request did not arrive whole within {REQUEST_SECONDS_MAX:.0f} seconds")
-        elif not self._busy and not self._began and now - self._idle_since > idle_seconds_max:
-            self._close()
-
-    def finish(self) -> None:
-        """Close when what is under way is done; at once when nothing is. A stream ends where it is."""
-        self._forget_requests()
-        if self._upgraded is not None:
-            self._upgraded.finish()
-        elif self._streaming and self._task is not None and not self._ending:
-            self._ending = True
-            self._task.cancel()
-        elif not self._busy:
-            self._last = True
-            self._close()
-
-    def abort(self) -> None:
-        self._last = True
-        if self._upgraded is not None:
-            self._upgraded.abort()
-        self._transport.abort()
-
-
-def _nothing() -> None:
-    """Where there is nobody to tell."""
-
-
-def _always(held: int) -> bool:
-    return True
-
-
-def _head(status: int, content_type: str, headers: tuple[tuple[str, str], ...], keep_alive: bool) -> bytes:
+def head(status: int, content_type: str, headers: tuple[tuple[str, str], ...], keep_alive: bool) -> bytes:
+    """Encode the head of an answer, up to the headers about its length."""
     text = b"HTTP/1.1 %d %b\r\nContent-Type: %b\r\n" % (
         status,
         REASONS.get(status, b""),
@@ -895,14 +124,3 @@ def _head(status: int, content_type: str, headers: tuple[tuple[str, str], ...], 
     for name, value in headers:
         text += f"{name}: {value}\r\n".encode()
     return text if keep_alive else text + b"Connection: close\r\n"
-
-
-def _peer_uid(sock: socket.socket | None) -> int | None:
-    """The user id of the process at the other end of a Unix socket."""
-    if sock is None or sock.family != socket.AF_UNIX:
-        return None
-    if not hasattr(socket, "SO_PEERCRED"):
-        return None
-    size = struct.calcsize("3i")
-    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return cast(int, uid)

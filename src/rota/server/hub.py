@@ -1,7 +1,7 @@
-"""The endpoint of a hub whose objects are on a cluster: there its cells join, read what is bound to them, and report.
+"""The endpoint of a hub whose objects are on a cluster: its cells join, read their objects, and report here.
 
-A cell needs one address, one certificate authority and one token, as with a hub that is a Rota. What it reads is passed
-on from the API server with the cell's own token: the API server decides what it may read.
+A cell needs one address, one certificate authority and one token, as with a hub that is a Rota server. Its reads are
+forwarded to the API server with the cell's own token, so the API server authorizes them.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ READS = (
     "/apis/rota.dev/v1alpha1/namespaces/{namespace}/",
     "/apis/rota.dev/v1alpha1/",
 )
-"""The beginnings of paths that a cell reads. Of objects without a namespace it may read instance types."""
+"""The beginnings of paths that a cell reads. The only cluster-wide objects among them are instance types."""
 RESOURCE = re.compile(r"[a-z0-9.-]{1,253}(/[a-z0-9.-]{1,253})?", re.ASCII)
 """The rest of such a path: a kind of object, and perhaps a name."""
 SILENCE_SECONDS_MAX = 660.0
-"""A watch may be silent for as long as an API server lets it last."""
+"""Time that a watch may be silent: as long as an API server lets it last."""
 READ_SECONDS_MAX = 60.0
-"""The longest that one answer goes on. Then the cell asks again, and with that whether its token is still good."""
+"""The longest duration of an answer. The cell then requests it again, which checks its token."""
 REQUESTS_OF_CELL_MAX = 64
-"""Requests of one cell under way, watches among them. It needs a watch for each kind that it reads, and few others."""
+"""Requests of one cell under way, watches included. It needs a watch for each kind that it reads, and few others."""
 
 _encode = msgspec.json.Encoder().encode
 log = logging.getLogger(__name__)
@@ -49,13 +49,13 @@ class HubAnswers:
     """Answers the cells of one hub."""
 
     def __init__(self, running: Controllers, accounts: Accounts, passing: HttpBackend, authority: Path) -> None:
-        """`passing`: the API server, without a credential of the hub's own."""
+        """`passing` is the API server, without a credential of the hub's own."""
         self._running = running
         self._accounts = accounts
         self._passing = passing
         self._authority = authority
         self._under_way: dict[str, dict[object, Callable[[], None]]] = {}
-        """By cell, how to end each of its requests that is under way."""
+        """Functions that end the requests of each cell under way."""
         leads = {"leads": lambda: "" if running.reports is not None else "another operator leads"}
         self._health = Health(live={"ping": lambda: ""}, ready=leads)
 
@@ -65,7 +65,7 @@ class HubAnswers:
         except ApiError as error:
             return failed(error, request)
         except OSError as error:
-            # Strangers are not told where that is.
+            # The error names an address, which is not revealed.
             log.info("the API server cannot be reached: %s", error)
             return refusal(503, "the API server cannot be reached: try again")
 
@@ -77,7 +77,7 @@ class HubAnswers:
             case ["GET", path] if f"/{path}" == AUTHORITY:
                 return Response(200, self._authority.read_bytes(), "application/x-pem-file")
             case ["POST", "v1", "cells", name, "join"]:
-                # First: nobody else learns which cells there are.
+                # Checked first, so that others do not learn which cells exist.
                 await self._accounts.check_invited(name, token)
                 check_joining(self._running.objects, request, name)
                 reports = leading(self._running)
@@ -108,7 +108,7 @@ class HubAnswers:
         return found
 
     def _begin(self, cell: str) -> object:
-        """Count a request of a cell. Raises 429 if it has too many. `_finish` it."""
+        """Count a request of a cell, until `_finish`. Raises 429 if there are too many."""
         its = self._under_way.setdefault(cell, {})
         if len(its) >= REQUESTS_OF_CELL_MAX:
             raise too_busy(f'{len(its)} requests of cell "{cell}" are under way, and no more are taken')
@@ -131,7 +131,7 @@ class HubAnswers:
             self._finish(cell, key)
 
     async def _read(self, request: Request, token: str) -> Answer:
-        """Pass on what a cell reads of its namespace."""
+        """Forward a read of a cell."""
         cell = await self._accounts.cell_of(token)
         if cell is None:
             return refusal(401, "Unauthorized")

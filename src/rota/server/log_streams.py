@@ -1,4 +1,4 @@
-"""Logs as they are sent: as text, or in frames with heartbeats and positions to who asks for that."""
+"""Send logs as text, or in frames with heartbeats and positions if the client accepts them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rota.server.http import Request, Stream
 
 LOOK_SECONDS_MIN = 0.01
 LOOK_SECONDS_MAX = 0.2
-"""How often a log that is followed is looked at: soon after something was written, and less often in silence."""
+"""Time between two reads of a followed log: short after output, longer in silence."""
 FOLLOW_SECONDS_MAX = 4 * 3600.0
 TEXT = "text/plain; charset=utf-8"
 
@@ -23,18 +23,18 @@ _NUMBER = re.compile(r"[0-9]{1,15}")
 
 
 class Piece(NamedTuple):
-    """What was written, and where a client that has received it goes on."""
+    """A piece of output, and the position after it."""
 
     data: bytes
     position: Any
 
 
 Pieces = AsyncGenerator[Piece | None, None]
-"""None: there was silence for so long that a client may wonder."""
+"""None: the silence is long enough for a heartbeat."""
 
 
 def as_stream(request: Request, pieces: Pieces) -> Stream:
-    """The answer to a request for a log, in the form that it asks for."""
+    """Return the answer to a request for a log, in the form that it accepts."""
     if frames.CONTENT_TYPE in request.headers.get("accept", ""):
         return Stream(_framed(pieces), frames.CONTENT_TYPE, seconds_max=FOLLOW_SECONDS_MAX, endless=True)
     return Stream(_plain(pieces), TEXT, seconds_max=FOLLOW_SECONDS_MAX, endless=True)
@@ -58,19 +58,19 @@ async def _plain(pieces: Pieces) -> AsyncIterator[bytes]:
 
 
 class Rhythm:
-    """When a log that is followed is looked at again, and when its silence is broken."""
+    """The pauses of a followed log, and its heartbeats."""
 
     def __init__(self) -> None:
         self._clock = asyncio.get_running_loop().time
         self.heard()
 
     def heard(self) -> None:
-        """Something was sent."""
+        """Record that something was sent."""
         self._pause_seconds = LOOK_SECONDS_MIN
         self._silent_since = self._clock()
 
     async def rest(self) -> bool:
-        """Wait until it is time to look again. Returns whether it is time for a heartbeat."""
+        """Pause before the next read. Returns True if a heartbeat is due."""
         await asyncio.sleep(self._pause_seconds)
         self._pause_seconds = min(2 * self._pause_seconds, LOOK_SECONDS_MAX)
         if self._clock() - self._silent_since < frames.HEARTBEAT_SECONDS:
@@ -87,7 +87,7 @@ def follows(query: Mapping[str, str]) -> bool:
 
 
 def begin_of(query: Mapping[str, str]) -> str:
-    """The position to go on from; empty: none is asked for."""
+    """Return the position from which to continue; empty for none."""
     if "from" in query and "tail" in query:
         raise bad_request("tail does not go with from")
     return query.get("from", "")

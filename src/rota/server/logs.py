@@ -1,4 +1,4 @@
-"""What an Instance (`/v1/logs`) or a Task (`/v1/tasks/…/logs`) has written, and what it goes on to write."""
+"""`/v1/logs` and `/v1/tasks/…/logs`: the output of an Instance or a Task."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def logs(
         found = get(objects, Instance, name, namespace)
         return found is not None and found.metadata.uid == uid
 
-    # Who has it sees what was written since.
+    # A holder sees the output since the beginning of its hold.
     since = options_of(instance).logs.get(container, (0, 0)) if user.scope == "claim" else (0, 0)
     log = runtime.archive.instance_log(subject, container, TAIL_LINES if tail is None else tail, since, begin)
     return as_stream(request, pieces(log, goes_on if follows(query) else None))
 
 
 def task_logs(runtime: Runtime | Absent, objects: Objects, request: Request, namespace: str, name: str) -> Stream:
-    """Answer with the log of a Task, of all its attempts: its last lines, or all of it from a byte on."""
+    """Answer with the log of a Task, of all its attempts: its last lines, or everything from a byte on."""
     runtime, query = present(runtime), request.query
     task = get(objects, Task, name, namespace)
     if task is None:
@@ -62,7 +62,7 @@ def task_logs(runtime: Runtime | Absent, objects: Objects, request: Request, nam
 
 
 async def task_result(runtime: Runtime | Absent, objects: Objects, namespace: str, name: str) -> Response:
-    """Answer with the result of a Task, also with one that is too large for its status."""
+    """Answer with the result of a Task, even if it is too large for its status."""
     runtime = present(runtime)
     task = get(objects, Task, name, namespace)
     if task is None:
@@ -75,18 +75,18 @@ async def task_result(runtime: Runtime | Absent, objects: Objects, namespace: st
 
 
 async def pieces(reader: Reader, goes_on: Callable[[], bool] | None, tail: int | None = None) -> Pieces:
-    """All there is, or the last lines of it; then what comes, for as long as something may.
+    """Yield the whole log or its last lines, then new output as long as there may be any.
 
-    Somebody may write faster than it is read, so that all there is has a bound.
+    The amount is bounded, because the log may grow faster than it is read.
     """
     try:
         first = reader.read(READ_BYTES) if tail is None else last_lines(whole(reader), tail)
-        # Also when it is empty: who is cut off before anything is written goes on from here.
+        # Sent even if empty, so that a client that is cut off has a position.
         yield Piece(first, reader.position())
         rhythm = Rhythm()
         sent_bytes = len(first)
         while goes_on is not None or sent_bytes < LOG_BYTES_MAX:
-            # Before it is read: then all that was written until the end is there to be read.
+            # Checked before the read, so that the read includes everything up to the end.
             is_over = goes_on is None or not goes_on()
             if piece := reader.read(READ_BYTES):
                 sent_bytes += len(piece)
@@ -101,7 +101,7 @@ async def pieces(reader: Reader, goes_on: Callable[[], bool] | None, tail: int |
 
 
 def whole(reader: Reader) -> bytes:
-    """What is there now."""
+    """Return the present content of a log."""
     text = bytearray()
     while len(text) < LOG_BYTES_MAX and (piece := reader.read(READ_BYTES)):
         text += piece

@@ -1,4 +1,4 @@
-"""One server, from start to end: the store, the registry, and its listeners."""
+"""Run one server from start to end: the store, the registry, and the listeners."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT, address_of, names_
 from rota.server.app import App, refusal
 from rota.server.audit import Audit
 from rota.server.auth import Tokens
-from rota.server.blob_collecting import BlobCollecting
 from rota.server.calls import Calling
+from rota.server.cell_tunnel import Tunnel
+from rota.server.collectors import BlobCollector, MirrorCollector
 from rota.server.controllers import (
     MANAGER,
     UP_LEASE_SECONDS,
@@ -57,14 +58,12 @@ from rota.server.edge import (
 from rota.server.edge import refusal as edge_refusal
 from rota.server.gateway import Gateway, streams_body
 from rota.server.gateway_server import server_gateway
-from rota.server.holding import Memory
 from rota.server.home import Home
-from rota.server.http import HttpServer
+from rota.server.http_server import HttpServer
 from rota.server.membership import Member, linking
-from rota.server.mirror_collecting import MirrorCollecting
-from rota.server.reached import Tunnel
+from rota.server.memory import Memory
 from rota.server.shedding import Shedding
-from rota.server.signed import SignedTokens
+from rota.server.signed_tokens import SignedTokens
 from rota.server.sockets import authority_of, bind, twins
 from rota.server.stopping import HAND_OVER
 from rota.server.tables import Tables
@@ -74,23 +73,23 @@ log = logging.getLogger(__name__)
 
 SWITCH_SECONDS = 0.0005
 THREADS_MAX = 32
-"""For what waits for a disk or another process, on however few processors: starts wait for a free one, too."""
+"""Threads for work that waits for a disk or another process, whatever the number of processors."""
 COME_UP_SECONDS_MAX = 2.0
-"""How long a server that is asked to stop while it starts has to be ready."""
+"""Time for a server that is stopped during its start to become ready."""
 ANSWER_SECONDS_MAX = 5.0
-"""How long the end of a server waits for a keeper that does not answer."""
+"""Time that a stopping server waits for a keeper that does not answer."""
 COLLECT_OBJECTS = 50_000
-"""So many more are made than freed before rings among them are looked for: a request makes and frees thousands."""
+"""Objects created beyond those freed before the garbage collector runs: a request creates and frees thousands."""
 
 
 class Ready(NamedTuple):
-    """Where a running server can be reached."""
+    """The addresses of a running server."""
 
     url: str
     kubeconfig: Path
     socket: Path
     edge: str
-    """Where webhooks come in."""
+    """The URL of webhooks."""
 
 
 async def run(
@@ -110,14 +109,14 @@ async def run(
     on_ready: Callable[[Ready], None] = lambda ready: None,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or `stop`. Port 0 takes a free one, and then so does the edge unless it is said.
+    """Serve until SIGTERM, SIGINT or `stop`, and then end the instances.
 
-    `ports_before`: which ones to take of the free ones, for the API and for the edge, while nobody else has them.
-    `key_file`: what Secrets are encrypted with; None: they are not.
-    `edge_hosts`: further names by which the edge is reached, as through a proxy.
-    `audit_required`: serve nothing that the audit trail cannot record.
-    `no_cell`: run no instances here: a hub for cells elsewhere.
-    Then what runs here is ended. After `HAND_OVER` it goes on, and the next server in this home takes it up.
+    After `HAND_OVER` the instances go on, and the next server of this home adopts them. Port 0 takes a free port, and
+    then so does the edge unless its port is given.
+
+    `ports_before`: preferred ports for the API and the edge where any free one will do. `key_file`: the key that
+    encrypts Secrets, or None. `edge_hosts`: further names of the edge, such as that of a proxy. `audit_required`:
+    refuse requests that cannot be recorded. `no_cell`: run no instances, as a hub for cells elsewhere.
     """
     stop = stop or asyncio.Event()
     handing_over = False
@@ -137,7 +136,7 @@ async def run(
         stop.set()
 
     for signal_ in (signal.SIGTERM, signal.SIGINT):
-        # Before anything is begun: told to end while it comes up, it still ends what it started, or found running.
+        # Installed first, so that a server that is stopped during its start still ends its instances.
         asyncio.get_running_loop().add_signal_handler(signal_, asked_to_stop)
     home = Home(home_path)
     home.prepare()
@@ -147,10 +146,10 @@ async def run(
         cells=lambda namespace: cell_uid(store, namespace),
     )
     apis = Apis(allowed_apis)
-    # A name, or another way to write it, is not what sockets that are held are known by.
+    # Held sockets are identified by the address as the kernel writes it.
     address = address_of(host)
     with ExitStack() as bound:
-        # What runs on has not been able to take them.
+        # The keeper has held these sockets for the server, so that no instance could take them.
         held = [bound.enter_context(one) for one in ports.held_listeners(home.path, address)]
         listening = bound.enter_context(bind(address, port, "--port", before=ports_before[0], held=held))
         edge_wanted = (DEFAULT_EDGE_PORT if port else 0) if edge_port is None else edge_port
@@ -246,16 +245,16 @@ async def run(
         await registry.start()
         await establish_system(registry)
         await establish(defined, store)
-        await running.enter_async_context(BlobCollecting(Blobs(home.path), StoreObjects(registry)))
+        await running.enter_async_context(BlobCollector(Blobs(home.path), StoreObjects(registry)))
         if with_controllers:
-            # Found out here, where somebody who asks the server to stop need not wait for it.
+            # Checked in a thread, so that a request to stop need not wait for it.
             await asyncio.to_thread(sandbox.available)
-            # Known before it is entered: what is told to end meanwhile ends what it found running.
+            # Assigned before it is entered, so that a stop meanwhile ends adopted instances.
             runtime = LocalRuntime(
                 home.path, introduce=_introduction(home, workers), disk=disk, policy=policy, listeners=listeners
             )
             await running.enter_async_context(runtime)
-            collecting = MirrorCollecting(home.path, StoreObjects(registry), lambda: disk.level != "ok")
+            collecting = MirrorCollector(home.path, StoreObjects(registry), lambda: disk.level != "ok")
             await running.enter_async_context(collecting)
             controllers = _controllers(
                 registry, home.path, runtime, apis, gateway, audit, edge_url, app.end_watches, no_cell=no_cell
@@ -293,7 +292,7 @@ async def run(
             controlling.cancel()
             await asyncio.gather(controlling, return_exceptions=True)
         if runtime is not None and asked_to_end:
-            # A server that is told to end ends what it runs; one that crashes is followed by one that finds it.
+            # After a crash the next server adopts the instances instead.
             await _shut_down(runtime, insisted)
         await running.aclose()
         await asyncio.gather(edge_http.close(), http.close())
@@ -308,10 +307,9 @@ async def run(
 
 
 async def _unless(stop: asyncio.Event, coming_up: Coroutine[Any, Any, None]) -> bool:
-    """Come up, and report whether that was done before it was asked to stop.
+    """Run the start. Returns whether it finished before a request to stop.
 
-    What is asked to stop meanwhile has a moment to come up all the same, and then ends in good order. What hangs does
-    not: it is cancelled.
+    A start that is stopped has a moment to finish, so that the server ends in good order. If it hangs, it is cancelled.
     """
     starting = asyncio.create_task(coming_up, name="starting")
     stopping = asyncio.create_task(stop.wait(), name="stopping")
@@ -333,7 +331,8 @@ async def _unless(stop: asyncio.Event, coming_up: Coroutine[Any, Any, None]) -> 
 
 
 async def _shut_down(runtime: LocalRuntime, insisted: asyncio.Event) -> None:
-    """End what runs, as long as the keeper answers and nobody insists. The next server ends what is left."""
+    """End the instances, unless the keeper does not answer or a second signal arrives. The next server ends the
+    rest."""
     ending = asyncio.create_task(runtime.shutdown(), name="ending what runs")
     insisting = asyncio.create_task(insisted.wait(), name="insisting")
     why = ""
@@ -357,7 +356,7 @@ async def _shut_down(runtime: LocalRuntime, insisted: asyncio.Event) -> None:
 
 
 def _introduction(home: Home, workers: SignedTokens) -> Callable[[Subject], Mapping[str, str]]:
-    """What runners are told: where the gateway is, who they are, and what shows that they are."""
+    """Return the environment of runners: the gateway's socket, their name, and their token."""
 
     def introduce(subject: Subject) -> Mapping[str, str]:
         instance = f"{subject.namespace}/{subject.name}"
@@ -410,7 +409,7 @@ def _controllers(
 
 
 def _calling(running: Running, tokens: Tokens) -> Callable[[], Calling | None]:
-    """Who answers calls of functions, while this process leads."""
+    """Return a function that returns what answers calls, or None while this process does not serve them."""
     made: list[Calling] = []
 
     def calling() -> Calling | None:
@@ -441,10 +440,10 @@ def serve(
     no_cell: bool = False,
     on_ready: Callable[[Ready], None],
 ) -> None:
-    """`run`, on the fastest event loop there is."""
+    """Call `run` on the fastest available event loop."""
 
     def ready(where: Ready) -> None:
-        # What is there by now stays: it is not looked through again and again.
+        # Exclude the present objects from garbage collection, because they stay.
         gc.freeze()
         on_ready(where)
 
@@ -468,8 +467,8 @@ def serve(
 
 
 def on_fastest_loop(main: Coroutine[Any, Any, None]) -> None:
-    """Run something on the fastest event loop there is."""
-    # The thread that commits waits for the interpreter now and then: not for as long as it would by default.
+    """Run a coroutine on the fastest available event loop."""
+    # The thread that commits waits for the interpreter lock, by default for too long.
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(COLLECT_OBJECTS)
     try:

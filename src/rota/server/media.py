@@ -1,4 +1,4 @@
-"""What a client sends and wants: content types of bodies, and forms of answers."""
+"""Content types of requests, and forms of answers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rota.api.served import Foreign
 from rota.api.structure import INPUT_DEPTH_MAX, too_deep
 from rota.registry.errors import ApiError, bad_request
 from rota.server import protobuf, protobuf_writing
-from rota.server.accepting import JSON, PROTOBUF, YAML, Transformation, negotiated
+from rota.server.negotiation import JSON, PROTOBUF, YAML, Transformation, negotiated
 from rota.server.protobuf_messages import message_of
 
 Form = Literal["object", "table", "metadata"]
 Shape = Literal["one", "list", "watch"]
-"""What an answer is."""
+"""The content of an answer."""
 PATCH_TYPES: dict[str, Literal["json", "merge", "strategic", "apply"]] = {
     "application/json-patch+json": "json",
     "application/merge-patch+json": "merge",
@@ -28,14 +28,14 @@ PATCH_TYPES: dict[str, Literal["json", "merge", "strategic", "apply"]] = {
 }
 YAML_BYTES_MAX = 1024 * 1024
 REENCODED_BYTES_MAX = 4 * 1024 * 1024
-"""Bytes of JSON at most that are made into YAML or protobuf for one answer: that takes a while."""
+"""Bytes of JSON that are converted to YAML or protobuf for one answer, because that takes time."""
 DUPLICATES_MAX = 100
-"""Fields that a body has twice of which it is told."""
+"""Duplicate fields of a body that a warning names."""
 YAML_PARTS_MAX = 10_000
-"""Lines, and what else can separate values of YAML: it is read much more slowly than JSON."""
+"""Lines and other separators of values in YAML, which is parsed much more slowly than JSON."""
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"(\s*:)?', re.DOTALL)
-"""A text of JSON; with a colon after it, it is a key."""
+"""A JSON string; with a colon after it, it is a key."""
 INCLUDES = ("None", "Metadata", "Object")
 
 _encode = msgspec.json.Encoder().encode
@@ -43,23 +43,23 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Wanted(NamedTuple):
-    """The form of an answer. `include` says how much of its object a row of a table carries."""
+    """The form of an answer. `include` is the part of its object that a row of a table carries."""
 
     form: Form = "object"
     include: str = "Metadata"
     media_type: str = JSON
     meta_version: str = "v1"
-    """Of a table or of metadata alone: the version of `meta.k8s.io`."""
+    """The version of `meta.k8s.io` of a table or of metadata."""
 
 
 PLAIN = Wanted()
 ANY_JSON = ("", JSON, "*/*")
-"""What most clients accept."""
+"""The Accept headers of most clients."""
 T = TypeVar("T")
 
 
 def wanted(accept: str, include: str, kind: Kind, shape: Shape) -> Wanted:
-    """The form in which an answer about objects of a kind is wanted. Raises `ApiError` 406 where it cannot be had."""
+    """Return the form of an answer about objects of a kind. Raises `ApiError` 406 if it is not available."""
     if accept in ANY_JSON:
         return PLAIN
     types = (JSON, YAML, PROTOBUF)
@@ -95,7 +95,7 @@ def _allows(media_type: str, into: Transformation | None, kind: Kind) -> bool:
 
 
 def has_protobuf(kind: Kind) -> bool:
-    """Whether whole objects of a kind can be had as protobuf. As on Kubernetes, custom resources cannot."""
+    """Report whether whole objects of a kind are available as protobuf. As on Kubernetes, custom resources are not."""
     return not kind.custom and (kind.type is Foreign or message_of(kind.api_version, kind.name) is not None)
 
 
@@ -105,7 +105,7 @@ def not_acceptable(types: Sequence[str], why: str = "") -> ApiError:
 
 
 def encoded(body: bytes, media_type: str) -> bytes:
-    """A JSON body in another media type. Raises `ApiError` 406 when there is too much of it."""
+    """Convert a JSON body to another media type. Raises `ApiError` 406 if it is too large."""
     if media_type == JSON:
         return body
     if len(body) > REENCODED_BYTES_MAX:
@@ -124,7 +124,7 @@ def encoded(body: bytes, media_type: str) -> bytes:
 
 
 def refused(error: ApiError, accept: str) -> tuple[bytes, str]:
-    """The body of a refusal and its media type: as the client wants it, and JSON where that cannot be."""
+    """Return the body of an error and its media type: an accepted one, else JSON."""
     body = _encode(error.status())
     found = negotiated(accept, (JSON, YAML, PROTOBUF), lambda _, into: into is None)
     media_type = found.media_type if found is not None else JSON
@@ -145,7 +145,7 @@ def is_apply(content_type: str) -> bool:
 
 
 def decoded(body: bytes, content_type: str) -> Any:
-    """The JSON value of a body."""
+    """Return the JSON value of a body. Raises ApiError."""
     type_ = media_type(content_type)
     if type_ in ("", "application/json"):
         return json_value(body)
@@ -172,17 +172,17 @@ def json_value(body: bytes) -> Any:
         value = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise bad_request(f"the body is not JSON: {error}") from None
-    # Few bodies have so many brackets at all.
+    # Counting brackets is fast, and few bodies have so many.
     if body.count(b"{") + body.count(b"[") > INPUT_DEPTH_MAX and too_deep(value, INPUT_DEPTH_MAX):
         raise bad_request(f"the body is nested more than {INPUT_DEPTH_MAX} levels deep")
     return value
 
 
 def duplicates(body: bytes, value: Any, content_type: str) -> tuple[str, ...]:
-    """The paths of fields that a JSON body has twice in one object. `value` is what it was decoded to."""
+    """Return the paths of fields that occur twice in an object of a JSON body. `value` is the decoded body."""
     if media_type(content_type) == PROTOBUF or body[:1] not in (b"{", b"["):
         return ()
-    # Counting is quick, and mostly there are as many keys in the text as in the value.
+    # Counting is fast, and mostly the text has as many keys as the value.
     if sum(map(bool, _STRING.findall(body))) == _keys(value):
         return ()
     found: list[str] = []
@@ -191,7 +191,7 @@ def duplicates(body: bytes, value: Any, content_type: str) -> tuple[str, ...]:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object with all that was written in it."""
+    """An object with all of its fields, duplicates included."""
 
 
 def _keys(value: Any) -> int:
@@ -217,7 +217,7 @@ def _find_duplicates(value: Any, path: str, found: list[str]) -> None:
 
 
 def yaml_value(body: bytes) -> Any:
-    """The value of a YAML body. JSON is YAML, and most of it that comes is JSON."""
+    """Return the value of a YAML body, which is JSON most of the time."""
     if body[:1] in (b"{", b"["):
         try:
             return json_value(body)
@@ -227,7 +227,7 @@ def yaml_value(body: bytes) -> Any:
         raise bad_request(f"a YAML body has at most {YAML_BYTES_MAX} bytes")
     if sum(map(body.count, (b"\n", b"\r", b",", b"{", b"["))) > YAML_PARTS_MAX:
         raise bad_request(f"a YAML body has at most {YAML_PARTS_MAX} lines and separators; send JSON")
-    # Loaded only here: almost nobody sends YAML that is not JSON.
+    # Imported here, because YAML that is not JSON is rare.
     from rota.manifest.yaml_text import parse
 
     documents, problems = parse(body, "the body")

@@ -1,6 +1,6 @@
-"""The membership of a home in a hub: which cell it is, where its hub is, and how the hub is recognised.
+"""The membership of a home in a hub: the cell's name, the address of the hub, and the hub's certificate.
 
-It is kept in the home, so that a server that starts there again is the same cell, whether its hub answers or not.
+It is stored in the home, so that a restarted server is the same cell, whether its hub answers or not.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import msgspec
 
 from rota import __version__
 from rota.client import Client
-from rota.client.calls import Sleep
 from rota.client.credentials import Credential, Fixed
 from rota.client.http import HttpBackend
+from rota.client.requests import Sleep
 from rota.client.target import KubeconfigError, Target, Tls, at_url
 from rota.control.cells.counting import LinkCounting
 from rota.control.cells.fence import Fence
@@ -30,35 +30,35 @@ from rota.engine.clock import Clock, RealClock
 from rota.engine.recorder import Recorder
 from rota.registry import ApiError
 from rota.server.auth import HomeDamaged, write_private
+from rota.server.cell_tunnel import Tunnel
 from rota.server.cells import AUTHORITY, FINGERPRINT, Joined, Joining, fingerprint
 from rota.server.home import Home
-from rota.server.reached import Tunnel
 
 CELL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?")
-"""With the prefix of its namespace it must still be a name."""
+"""Short enough to be a name with the prefix of its namespace."""
 CITY_CODE = re.compile(r"[a-z0-9]{2,10}")
 
 
 class NotJoined(OSError):  # noqa: N818
-    """A cell cannot join; the message says why, and what to do."""
+    """A cell cannot join. The message says why, and what to do."""
 
 
 class Membership(msgspec.Struct, rename="camel"):
-    """As it is kept."""
+    """The stored membership."""
 
     cell: str
     city: str
     hub: str
-    """Its URL."""
+    """The URL of the hub."""
     identity: str
-    """Of this home: the hub knows by it that it is the one that joined."""
+    """The identity of this home, by which the hub recognises it."""
     boots: int = 0
     renew_at: float = 0.0
-    """When the token is to be renewed, by the wall clock; 0: it does not expire."""
+    """The time to renew the token, by the wall clock; 0 if it does not expire."""
 
 
 class Kept(NamedTuple):
-    """A membership, with the token that the hub takes and its certificate authority."""
+    """A membership, with the cell's token and the hub's certificate authority."""
 
     membership: Membership
     token: str
@@ -66,7 +66,7 @@ class Kept(NamedTuple):
 
 
 class Keeping(Protocol):
-    """The place where a cell keeps its membership."""
+    """Stores the membership of a cell."""
 
     async def boot(self) -> Kept:
         """Count a start, and return the membership."""
@@ -84,7 +84,7 @@ class Member:
         self._authority = home / "hub.crt"
 
     def read(self) -> Membership | None:
-        """Return what this home is a cell of; None: of nothing. Raises HomeDamaged if that cannot be read."""
+        """Return the membership of this home, or None. Raises HomeDamaged if it cannot be read."""
         try:
             text = self._file.read_bytes()
         except FileNotFoundError:
@@ -119,9 +119,9 @@ Tunnelling = Callable[[About, "RemoteHub", Objects], Tunnel]
 
 
 def linking(keeping: Keeping, tunnelling: Tunnelling | None = None) -> Linking:
-    """Return how controllers make the link to the hub, whenever they begin to lead: each time counts as a start.
+    """Return a function that makes the link to the hub whenever controllers begin to lead. Each time counts as a start.
 
-    tunnelling  makes the tunnel through which the hub reaches instances; None: it reaches none
+    `tunnelling` makes the tunnel through which the hub reaches instances; without it, the hub reaches none.
     """
 
     async def link(
@@ -138,7 +138,7 @@ def linking(keeping: Keeping, tunnelling: Tunnelling | None = None) -> Linking:
 
 
 class CellToken:
-    """The token of a cell, which may be renewed."""
+    """The token of a cell, which can be renewed."""
 
     def __init__(self, token: str) -> None:
         self.token = token
@@ -147,12 +147,12 @@ class CellToken:
         return Credential(self.token)
 
     def refuse(self, credential: Credential) -> bool:
-        # One that was renewed meanwhile is worth another try.
+        # A retry makes sense if the token was renewed meanwhile.
         return credential.token != self.token
 
 
 class RemoteHub:
-    """A hub over HTTPS. It renews the cell's token when it is time."""
+    """A hub over HTTPS. It renews the cell's token in time."""
 
     def __init__(self, kept: Kept, keeping: Keeping, clock: Clock) -> None:
         self._kept = kept
@@ -174,12 +174,12 @@ class RemoteHub:
         return msgspec.json.decode(await self._post("report", msgspec.json.encode(report)), type=Answer)
 
     async def _renew(self) -> None:
-        told = msgspec.json.decode(await self._post("renew", b"{}"), type=Joined)
+        joined = msgspec.json.decode(await self._post("renew", b"{}"), type=Joined)
         membership = msgspec.structs.replace(
-            self._kept.membership, renew_at=renewal(told.renew_seconds, self._clock.time())
+            self._kept.membership, renew_at=renewal(joined.renew_seconds, self._clock.time())
         )
-        self._kept = Kept(membership, told.token, self._kept.authority)
-        self._token.token = told.token
+        self._kept = Kept(membership, joined.token, self._kept.authority)
+        self._token.token = joined.token
         await self._keeping.keep(self._kept)
 
     async def _post(self, what: str, body: bytes) -> bytes:
@@ -204,15 +204,14 @@ REPORT_SECONDS_MAX = 30.0
 
 
 def renewal(seconds: float, now: float) -> float:
-    """Return when a token is to be renewed that was given now; 0: never."""
+    """Return the time to renew a token that is issued now; 0 for never."""
     return now + seconds if seconds else 0.0
 
 
 async def join(home: Path, *, cell: str, city: str, hub: str, authority: str, token: str) -> Membership:
-    """Join a hub, and keep that in the home. Raises NotJoined.
+    """Join a hub, and store the membership in the home. Raises NotJoined.
 
-    authority   the fingerprint of the hub's certificate authority
-    token       the one with which the cell was invited
+    `authority` is the fingerprint of the hub's certificate authority, `token` that of the invitation.
     """
     member = Member(home)
     before = member.read()
@@ -228,22 +227,22 @@ async def join(home: Path, *, cell: str, city: str, hub: str, authority: str, to
 
 
 def renewed_membership(before: Membership | None, cell: str, city: str, hub: str) -> Membership:
-    """Return the membership to ask for. A cell that joins again is the same one."""
+    """Return the membership to request. A cell that joins again keeps its identity."""
     if before is None:
         return Membership(cell, city, hub, str(uuid.uuid4()))
     return Membership(cell, city, hub, before.identity, before.boots)
 
 
 async def admitted(wanted: Membership, authority: str, token: str) -> Kept:
-    """Have a hub admit a cell, and return what it is to keep. Raises NotJoined."""
+    """Request admission to a hub. Returns what the cell has to store. Raises NotJoined."""
     cell, hub = wanted.cell, wanted.hub
     _check(cell, wanted.city, authority)
     if not hub.startswith("https://"):
-        # Without TLS the fingerprint is compared with a file that everybody has, and says nothing of who answers.
+        # Without TLS the fingerprint would not identify the server: the certificate is public.
         raise NotJoined(f"--hub: {hub!r} is no https:// address: nothing secret is sent elsewhere")
     try:
         pem = await _authority(hub, authority)
-        told = await _ask(
+        joined = await _ask(
             at_url(hub, tls=Tls(pem), credentials=Fixed(Credential(token))),
             cell,
             Joining(wanted.identity, wanted.city),
@@ -256,8 +255,8 @@ async def admitted(wanted: Membership, authority: str, token: str) -> Kept:
         if isinstance(error, NotJoined):
             raise
         raise NotJoined(f"the hub at {hub} cannot be reached: {error}") from None
-    renewed = msgspec.structs.replace(wanted, renew_at=renewal(told.renew_seconds, RealClock().time()))
-    return Kept(renewed, told.token, pem)
+    renewed = msgspec.structs.replace(wanted, renew_at=renewal(joined.renew_seconds, RealClock().time()))
+    return Kept(renewed, joined.token, pem)
 
 
 async def _ask(target: Target, cell: str, joining: Joining) -> Joined:
@@ -280,7 +279,7 @@ def _check(cell: str, city: str, authority: str) -> None:
 
 
 async def _authority(hub: str, wanted: str) -> str:
-    """Return the certificate authority of a hub. Nothing secret is sent before it is known to be the right one."""
+    """Return the certificate authority of a hub after comparing its fingerprint. Nothing secret is sent before."""
     backend = HttpBackend(at_url(hub, tls=Tls(insecure=True), credentials=Fixed(Credential())))
     try:
         answer = await backend.once("GET", AUTHORITY)

@@ -1,4 +1,4 @@
-"""The object API: HTTP in, registry verbs, HTTP out. It translates, and decides nothing."""
+"""The object API: translate HTTP requests to verbs of the registry, and results to answers."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from rota.registry.options import ListOptions, WatchOptions
 from rota.registry.reading import revision_of
 from rota.registry.selectors import Selection
 from rota.server import forms, media, parameters
-from rota.server.accepting import JSON, PROTOBUF
 from rota.server.auth import sight
-from rota.server.compressing import gzipped
-from rota.server.holding import Answers, Payer
+from rota.server.compression import gzipped
 from rota.server.http import Request, Response, Stream
 from rota.server.media import Shape, Wanted
+from rota.server.memory import Answers, Payer
+from rota.server.negotiation import JSON, PROTOBUF
 from rota.server.routing import Route
-from rota.server.unread import check_room, payer_of
+from rota.server.unread_answers import check_room, payer_of
 
 WARNINGS_MAX = 20
 WARNING_LENGTH_MAX = 256
 
 COUNTED_BYTES_MIN = 64 * 1024
-"""A list smaller than this is not counted while it is made, nor are events of a watch that are sent together."""
+"""Smaller lists are not counted while they are rendered, nor are small batches of events."""
 ROOM_SECONDS_MAX = 5.0
-"""How long a watch waits until its credential has read enough of other answers; then it is ended."""
+"""Time for a client to read other answers until a watch has room for its events; then the watch is ended."""
 
 METHOD = "MethodNotAllowed"
 NOT_ALLOWED = "the server does not allow this method on the requested resource"
@@ -49,7 +49,7 @@ FINALIZE_VERBS = {"PUT": "update"}
 
 
 def verb_of(request: Request, where: Route) -> str:
-    """What is asked for, in the words of access rules."""
+    """Return the verb of a request, as in access rules. Raises ApiError."""
     kind = where.kind
     if where.subresource:
         has = {"status": kind.has_status, "scale": kind.scale is not None, "finalize": kind.name == "Namespace"}
@@ -62,7 +62,7 @@ def verb_of(request: Request, where: Route) -> str:
         table = ALL_NAMESPACES_VERBS if kind.namespaced and not where.namespace else COLLECTION_VERBS
     verb = table.get(request.method)
     if verb is None and kind.custom and table is ALL_NAMESPACES_VERBS:
-        # Kubernetes knows the path of a custom resource without a namespace for reading alone.
+        # In Kubernetes, the path of a custom resource without a namespace is for reading only.
         raise ApiError(404, "NotFound", NOT_FOUND)
     if verb is None and kind.custom and table is COLLECTION_VERBS and request.method in ("PUT", "PATCH"):
         raise bad_request("name must be provided")
@@ -74,7 +74,7 @@ def verb_of(request: Request, where: Route) -> str:
 
 
 def check_possible(request: Request, where: Route, verb: str) -> None:
-    """Refuse what cannot be done with a kind. Of kinds that can only be read it says why, and what to do instead."""
+    """Raise ApiError for a verb that a kind does not have. For read-only kinds the error says what to do instead."""
     if verb in where.kind.verbs:
         return
     why = ""
@@ -85,8 +85,8 @@ def check_possible(request: Request, where: Route, verb: str) -> None:
     raise ApiError(405, METHOD, f"{NOT_ALLOWED}{why}")
 
 
-class Written(NamedTuple):
-    """What a write came to: the answer, and what the audit trail says of it."""
+class WriteResult(NamedTuple):
+    """The result of a write: the answer, and the fields of its line in the audit trail."""
 
     response: Response
     revision: int
@@ -95,10 +95,10 @@ class Written(NamedTuple):
 
 
 class Objects:
-    """The handlers, by verb. Each settles the form of its answer before it does anything."""
+    """The handlers, by verb. Each determines the form of its answer before it does anything."""
 
     def __init__(self, registry: Registry, definitions: Registry, answers: Answers) -> None:
-        """`definitions` has the CustomResourceDefinitions, and nothing else. `answers`: bytes of them in memory."""
+        """`definitions` holds the CustomResourceDefinitions. `answers` counts bytes of answers in memory."""
         self._registry = registry
         self._definitions = definitions
         self._answers = answers
@@ -128,18 +128,18 @@ class Objects:
         if size < COUNTED_BYTES_MIN:
             return await _sent_list(where, listing, wanted, request)
         check_room(self._answers, request.user, size)
-        party = payer_of(request.user).party
-        # Until it is written, where it is counted again.
-        self._answers.take(party, size)
+        key = payer_of(request.user).key
+        # Counted until it is written; the connection then counts it again.
+        self._answers.take(key, size)
         try:
             return await _sent_list(where, listing, wanted, request)
         finally:
-            self._answers.give_back(party, size)
+            self._answers.give_back(key, size)
 
     def watch(self, request: Request, where: Route) -> Stream:
         wanted = _wanted(request, where, "watch")
         options = _in_sight(request, where, parameters.of_watch(request.query))
-        # Asked for what cannot be, it is refused before the stream begins, where clients see a status.
+        # Check the options before the stream begins, so that an error has a status code.
         Selection(where.kind, options.label_selector, options.field_selector)
         revision_of(options.resource_version)
         batches = self._reading(where).watch(where.kind, where.namespace, options)
@@ -150,7 +150,7 @@ class Objects:
     async def _lines(
         self, where: Route, batches: AsyncIterator[Any], wanted: Wanted, payer: Payer
     ) -> AsyncIterator[bytes]:
-        """The events as they are sent. Large ones are counted until they are read; without room for one it ends."""
+        """Yield encoded events. Large ones are counted until they are read; without room for one the watch ends."""
         first = True
         try:
             async for batch in batches:
@@ -158,14 +158,14 @@ class Objects:
                     counted = size if size > COUNTED_BYTES_MIN else 0
                     if counted and not await self._answers.wait(payer, counted, ROOM_SECONDS_MAX):
                         return
-                    # Nothing here keeps what was sent: the next event may be hours away.
+                    # Sent events are not referenced any longer: the next one may be hours away.
                     try:
                         if group:
                             yield forms.events(where, group, wanted, headed=first)
                             first = False
                     finally:
                         if counted:
-                            self._answers.give_back(payer.party, counted)
+                            self._answers.give_back(payer.key, counted)
                 del batch, group
         except ApiError as error:
             yield forms.event("ERROR", error.status(), wanted)
@@ -174,15 +174,15 @@ class Objects:
 
     # Writing.
 
-    async def create(self, request: Request, where: Route) -> Written:
+    async def create(self, request: Request, where: Route) -> WriteResult:
         wanted = _wanted(request, where, "one")
         body = media.decoded(request.body, request.headers.get("content-type", ""))
         options = _options(request, body)
         answer = await self._registry.create(where.kind, where.namespace, body, options)
         name = _decode(answer.value)["metadata"]["name"]
-        return Written(_answered(where, answer, wanted, 201), answer.revision, [name], options.dry_run)
+        return WriteResult(_answered(where, answer, wanted, 201), answer.revision, [name], options.dry_run)
 
-    async def update(self, request: Request, where: Route) -> Written:
+    async def update(self, request: Request, where: Route) -> WriteResult:
         wanted = _wanted(request, where, "one")
         body = media.decoded(request.body, request.headers.get("content-type", ""))
         options = _options(request, body)
@@ -190,9 +190,9 @@ class Objects:
             where.kind, where.namespace, where.name, body, options, subresource=where.subresource
         )
         code = 201 if answer.created else 200
-        return Written(_answered(where, answer, wanted, code), answer.revision, [where.name], options.dry_run)
+        return WriteResult(_answered(where, answer, wanted, code), answer.revision, [where.name], options.dry_run)
 
-    async def patch(self, request: Request, where: Route) -> Written:
+    async def patch(self, request: Request, where: Route) -> WriteResult:
         wanted = _wanted(request, where, "one")
         type_ = media.PATCH_TYPES.get(media.media_type(request.headers.get("content-type", "")))
         if type_ is None or (type_ == "strategic" and where.kind.custom):
@@ -208,21 +208,21 @@ class Objects:
             options = _options(request, patch)
             answer = await self._registry.patch(*place, patch, options, type_=type_, subresource=where.subresource)
         code = 201 if answer.created else 200
-        return Written(_answered(where, answer, wanted, code), answer.revision, [where.name], options.dry_run)
+        return WriteResult(_answered(where, answer, wanted, code), answer.revision, [where.name], options.dry_run)
 
-    async def delete(self, request: Request, where: Route) -> Written:
+    async def delete(self, request: Request, where: Route) -> WriteResult:
         wanted = _wanted(request, where, "one")
         options, code_if_held = parameters.of_delete(request)
         answer = await self._registry.delete(where.kind, where.namespace, where.name, options)
         if not answer.gone:
             response = _answered(where, answer, wanted, code_if_held)
-            return Written(response, answer.revision, [where.name], options.dry_run)
+            return WriteResult(response, answer.revision, [where.name], options.dry_run)
         kind = where.kind.storage
         details = {"name": where.name, "kind": kind.plural, "uid": _decode(answer.value)["metadata"]["uid"]}
         if kind.group:
             details["group"] = kind.group
         response = _sent(200, forms.success(details), wanted)
-        return Written(response, answer.revision, [where.name], options.dry_run)
+        return WriteResult(response, answer.revision, [where.name], options.dry_run)
 
     async def deletecollection(
         self,
@@ -231,8 +231,8 @@ class Objects:
         *,
         deleted: Callable[[str, int, bool], None],
         is_over: Callable[[], bool],
-    ) -> Written:
-        """Delete what is listed, until it `is_over`. `deleted` gets each that was: all of them have a line."""
+    ) -> WriteResult:
+        """Delete the listed objects, until `is_over`. `deleted` gets each of them, for its line in the audit trail."""
         wanted = _wanted(request, where, "list")
         select = parameters.of_list(request.query)
         options, _ = parameters.of_delete(request)
@@ -245,11 +245,11 @@ class Objects:
             is_over=is_over,
         )
         response = await _sent_list(where, listing, wanted, request)
-        return Written(response, self._registry.store.revision, [], options.dry_run)
+        return WriteResult(response, self._registry.store.revision, [], options.dry_run)
 
 
 def _in_sight(request: Request, where: Route, options: Listed) -> Listed:
-    """The options, so that nothing is listed that is not for whoever asks."""
+    """Return the options, restricted to objects that the user may see."""
     if not (own := sight(request.user, where.kind, where.namespace)):
         return options
     asked = options.field_selector
@@ -264,7 +264,7 @@ def _wanted(request: Request, where: Route, shape: Shape) -> Wanted:
 
 
 def _options(request: Request, body: Any, *, is_apply: bool = False) -> WriteOptions:
-    """The options of a write, with the fields that its body has twice."""
+    """Return the options of a write, with the duplicate fields of its body."""
     twice = media.duplicates(request.body, body, request.headers.get("content-type", ""))
     return parameters.of_write(request, twice, is_apply=is_apply)
 
@@ -289,7 +289,7 @@ async def _sent_list(where: Route, listing: Listing, wanted: Wanted, request: Re
 
 
 def warned(warnings: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Warnings as headers."""
+    """Return warnings as headers."""
     return tuple(("Warning", f'299 - "{_quoted(text)}"') for text in warnings[:WARNINGS_MAX])
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI documents over HTTP: compressed, and sent once to clients that keep them."""
+"""The OpenAPI documents over HTTP: compressed, and sent once to clients that cache them."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ import msgspec
 
 from rota.api.openapi import base_path, document
 from rota.api.served import group_versions
-from rota.server import compressing
-from rota.server.accepting import JSON, negotiated
+from rota.server import compression
 from rota.server.http import Request, Response
+from rota.server.negotiation import JSON, negotiated
 
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V2_PROTOBUF_OLD = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 V2_EMPTY = b"\x0a\x032.0\x12\x0c\x0a\x04Rota\x12\x04v1.0B\x00"
 """An OpenAPI v2 document without paths, in protobuf: fields swagger, info (title, version) and paths."""
 KEPT_SECONDS = 365 * 86400
-"""How long a document with its hash in the address may be kept: there is another address when it changes."""
+"""Caching time of a document whose hash is in its address: a changed document has another address."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Document(NamedTuple):
-    """A document as it is sent."""
+    """A document in the forms in which it is sent."""
 
     body: bytes
     packed: bytes
-    """The same, compressed."""
+    """The compressed body."""
     hash: str
     content_type: str = JSON
 
 
 def answer(request: Request, path: str) -> Response | None:
-    """The answer to `/openapi/` and a path: `v2`, `v3`, or `v3/` and a group and version. None: there is none."""
+    """Return the answer to `/openapi/` and a path: `v2`, `v3`, or `v3/` and a group and version; None if there is
+    none."""
     if path == "v2":
         return _sent(request, _v2(_wants_protobuf(request)))
     if path == "v3":
@@ -52,7 +53,7 @@ def answer(request: Request, path: str) -> Response | None:
 
 
 def _sent(request: Request, found: Document, *, for_ever: bool = False) -> Response:
-    packs = compressing.takes_gzip(request)
+    packs = compression.takes_gzip(request)
     headers = [("ETag", f'"{found.hash}"'), ("Vary", "Accept, Accept-Encoding")]
     if for_ever:
         expires = formatdate(time.time() + KEPT_SECONDS, usegmt=True)
@@ -65,7 +66,7 @@ def _sent(request: Request, found: Document, *, for_ever: bool = False) -> Respo
 
 
 def _has(request: Request, hash_: str) -> bool:
-    """Whether the client has this version already."""
+    """Report whether the client has this version already."""
     known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
     return "*" in known or f'"{hash_}"' in known
 
@@ -77,13 +78,13 @@ def _wants_protobuf(request: Request) -> bool:
 
 
 def _made(body: bytes, content_type: str = JSON) -> Document:
-    packed = compressing.packed(body, compressing.SMALLEST)
+    packed = compression.packed(body, compression.SMALLEST)
     return Document(body, packed, hashlib.sha512(body).hexdigest().upper(), content_type)
 
 
 @cache
 def _v2(protobuf: bool) -> Document:
-    """An empty document. kubectl still asks for it before it says that a kind is unknown."""
+    """Return an empty document. kubectl requests it before it reports an unknown kind."""
     if protobuf:
         return _made(V2_EMPTY, V2_PROTOBUF)
     return _made(_encode({"swagger": "2.0", "info": {"title": "Rota", "version": "v1.0"}, "paths": {}}))
@@ -91,7 +92,7 @@ def _v2(protobuf: bool) -> Document:
 
 @cache
 def _index() -> Document:
-    """Where the documents are. The hash lets clients keep what they have."""
+    """Return the addresses of the documents, with their hashes for caching."""
     paths = {}
     for gv in group_versions():
         path = base_path(*gv)
@@ -108,5 +109,5 @@ def _of_known(path: str) -> Document:
 
 
 def _of(path: str) -> Document | None:
-    """The document of a path like `apis/rota.dev/v1alpha1`."""
+    """Return the document of a path like `apis/rota.dev/v1alpha1`."""
     return _of_known(path) if any(base_path(*gv) == path for gv in group_versions()) else None

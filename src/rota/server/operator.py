@@ -1,6 +1,6 @@
-"""The controllers as a process of their own, against any API server: a Rota, or a cluster that has Rota's kinds.
+"""The controllers as a process of their own, for any API server: a Rota, or a cluster that has Rota's kinds.
 
-Beside them, in a folder of its own, a socket with the part of the gateway that needs no store (`gateway_operator`).
+With a folder, the operator also serves the part of the gateway that needs no store on a socket (`gateway_operator`).
 """
 
 from __future__ import annotations
@@ -38,53 +38,53 @@ from rota.server.controllers import MANAGER, Controllers, identity_of_process
 from rota.server.gateway import streams_body
 from rota.server.gateway_operator import OperatorGateway
 from rota.server.home import Home
-from rota.server.http import HttpServer
+from rota.server.http_server import HttpServer
 from rota.server.hub import HubAnswers
 from rota.server.membership import Keeping, Membership, linking
 from rota.server.sockets import authority_of, bind
 from rota.server.tls import ensure as ensure_tls
 
 ELSEWHERE_NAMESPACE = "default"
-"""Of the lease, on a cluster, unless it is said."""
+"""The default namespace of the lease on a cluster."""
 LOOK_SECONDS = 0.2
-"""How often it is looked who leads, to tell a person."""
+"""Time between two checks of who leads."""
 HUB_LEASE = "rota-hub"
 CELL_LEASE = "rota-cell-{}"
 PUBLISHED = "rota-hub"
-"""The ConfigMap in the system namespace that says where the cells of a hub reach it."""
+"""The ConfigMap in the system namespace with the address of a hub for its cells."""
 PASSED_STREAMS_MAX = 4096
-"""Watches of all cells together that are passed on."""
+"""Watches of all cells that are forwarded at once."""
 
 
-class Endpoint(NamedTuple):
-    """The place where a hub is reached by its cells."""
+class HubAddress(NamedTuple):
+    """The address of a hub for its cells."""
 
     host: str
     port: int
     url: str
-    """The URL that cells are told; empty: this host and port."""
+    """The URL that cells get; empty for this host and port."""
 
 
-class Part(NamedTuple):
-    """The part of Rota that an operator is."""
+class OperatorRole(NamedTuple):
+    """The role of an operator."""
 
     lease: str = "rota-controllers"
     plane: Plane = HERE
     linking: Linking | None = None
-    endpoint: Endpoint | None = None
-    """The listener of a hub; None: it is none."""
+    address: HubAddress | None = None
+    """The listener of a hub; None if the operator is no hub."""
 
 
-ALONE = Part()
+ALONE = OperatorRole()
 
 
-def hub(endpoint: Endpoint) -> Part:
-    return Part(HUB_LEASE, Plane(None), endpoint=endpoint)
+def hub(address: HubAddress) -> OperatorRole:
+    return OperatorRole(HUB_LEASE, Plane(None), address=address)
 
 
-def cell(membership: Membership, keeping: Keeping) -> Part:
+def cell(membership: Membership, keeping: Keeping) -> OperatorRole:
     plane = Plane(membership.cell, membership.city, places=False)
-    return Part(CELL_LEASE.format(membership.cell), plane, linking(keeping))
+    return OperatorRole(CELL_LEASE.format(membership.cell), plane, linking(keeping))
 
 
 async def operate(
@@ -93,14 +93,14 @@ async def operate(
     lease_namespace: str | None,
     gateway: Path | None,
     say: Callable[[str], None],
-    part: Part = ALONE,
+    role: OperatorRole = ALONE,
 ) -> None:
-    """Run until SIGTERM or SIGINT. `say` is told who leads, whenever that changes.
+    """Run until SIGTERM or SIGINT. `say` is called with the leader whenever it changes.
 
-    Without `lease_namespace` the lease is where the server itself would have it: of a Rota in its system namespace.
+    Without `lease_namespace` the lease is in the server's own namespace: for a Rota, its system namespace.
     """
     identity = identity_of_process()
-    # Asked in any case: what it is decides how it is written to, too.
+    # Determined in any case, because it also decides how objects are written.
     asking = asyncio.create_task(_is_rota(client, lambda what: say(f"{identity} waits: {what}")), name="which server")
     _end_on_signals(asking)
     try:
@@ -108,37 +108,37 @@ async def operate(
     except asyncio.CancelledError:
         say("stopped")
         return
-    if part is not ALONE:
+    if role is not ALONE:
         await ensure_namespace(client, SYSTEM_NAMESPACE)
     if lease_namespace is None:
-        lease_namespace = SYSTEM_NAMESPACE if is_rota or part is not ALONE else ELSEWHERE_NAMESPACE
+        lease_namespace = SYSTEM_NAMESPACE if is_rota or role is not ALONE else ELSEWHERE_NAMESPACE
     writing = Client(client.backend, manager=MANAGER, namespace=lease_namespace)
-    leadership = Leadership(writing, identity, name=part.lease, namespace=lease_namespace)
+    leadership = Leadership(writing, identity, name=role.lease, namespace=lease_namespace)
     kinds = [*kinds_of([*controllers(), Schedules()]), Namespace.api]
     running = Controllers(
         writing,
         CachedObjects(client, list(dict.fromkeys(kinds))),
         leadership,
         identity,
-        plane=part.plane,
-        linking=part.linking,
+        plane=role.plane,
+        linking=role.linking,
     )
     answering = await _answering(running, client, Home(gateway)) if gateway is not None else None
     opened: Hub | None = None
-    if part.endpoint is not None:
+    if role.address is not None:
         assert gateway is not None and isinstance(client.backend, HttpBackend)
-        opened = Hub(running, client.backend, gateway, part.endpoint)
+        opened = Hub(running, client.backend, gateway, role.address)
         say(f"cells reach this hub at {await opened.open(client)}")
     task = asyncio.create_task(running.run(), name="controllers")
     _end_on_signals(task)
-    telling = asyncio.create_task(_tell(running, identity, say), name="who leads")
+    reporting = asyncio.create_task(_report_leader(running, identity, say), name="who leads")
     try:
         await task
     except asyncio.CancelledError:
         say("stopped")
     finally:
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
+        reporting.cancel()
+        await asyncio.gather(reporting, return_exceptions=True)
         if answering is not None:
             await answering.aclose()
         if opened is not None:
@@ -152,14 +152,15 @@ def _end_on_signals(task: asyncio.Task[Any]) -> None:
 
 
 async def _is_rota(client: Client, say: Callable[[str], None]) -> bool:
-    """Whether the server is a Rota. Waits until it says so: with the wrong lease this would lead beside others."""
+    """Report whether the server is a Rota. Waits for its answer, because two operators with different leases would both
+    lead."""
     backend, said = client.backend, ""
     while isinstance(backend, HttpBackend):
         try:
             return "rotaVersion" in await backend.version()
         except (OSError, ApiError) as error:
             if isinstance(error, ApiError) and error.code in (403, 404):
-                return False  # A Rota tells this to everybody whom it knows.
+                return False  # A Rota serves its version to every credential.
             if str(error) != said:
                 said = str(error)
                 say(said)
@@ -168,7 +169,7 @@ async def _is_rota(client: Client, say: Callable[[str], None]) -> bool:
 
 
 async def _answering(running: Controllers, client: Client, home: Home) -> AsyncExitStack:
-    """Answer on the socket of a folder, until what is returned is closed."""
+    """Serve on the socket of a folder. Returns a stack that ends it when closed."""
     home.prepare()
     if home.store.exists():
         raise OSError(f"{home.path} is the home of a server; choose another folder for the operator")
@@ -192,20 +193,20 @@ async def _answering(running: Controllers, client: Client, home: Home) -> AsyncE
 class Hub:
     """The listener of a hub for its cells. `close` it."""
 
-    def __init__(self, running: Controllers, backend: HttpBackend, folder: Path, endpoint: Endpoint) -> None:
+    def __init__(self, running: Controllers, backend: HttpBackend, folder: Path, address: HubAddress) -> None:
         nobody = dataclasses.replace(backend.target, credentials=Fixed(Credential()))
         self._passing = HttpBackend(nobody, limits=Limits(streams=PASSED_STREAMS_MAX))
-        # Whoever asks here waits for others who do, and never do the controllers, nor their lease.
+        # A backend of its own, so that requests of cells do not delay the controllers or their lease.
         self._asking = HttpBackend(backend.target)
         self._authority = Home(folder).ca
         self._folder = folder
-        self._endpoint = endpoint
+        self._address = address
         answers = HubAnswers(running, Accounts(self._asking, RealClock()), self._passing, self._authority)
         self._http = HttpServer(answers, refusal, body_bytes_max=REPORT_BYTES_MAX)
 
     async def open(self, client: Client) -> str:
-        """Listen, and publish where. Returns the URL."""
-        host, port, said = self._endpoint
+        """Listen, and publish the URL. Returns the URL."""
+        host, port, said = self._address
         sock = bind(host, port, "--listen")
         url = said or f"https://{authority_of(host, sock)}"
         names = [*LOOPBACK, dialled(host), *from_elsewhere(host), urlsplit(url).hostname or ""]
@@ -238,7 +239,7 @@ async def _answers(home: Home) -> bool:
     return True
 
 
-async def _tell(running: Controllers, identity: str, say: Callable[[str], None]) -> None:
+async def _report_leader(running: Controllers, identity: str, say: Callable[[str], None]) -> None:
     said: tuple[str, int] = ("", 0)
     while True:
         if running.loop is not None:

@@ -1,6 +1,6 @@
-"""What a request asks for beside its object: query parameters and DeleteOptions, as the registry's options.
+"""Read query parameters and DeleteOptions as options of the registry.
 
-Only their form is read here. What a choice may be is the registry's to say.
+Only their form is checked here. The registry decides about values.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def number(query: Query, name: str) -> int:
 
 
 def flag(query: Query, name: str) -> bool:
-    """A parameter that is set or not. As Kubernetes has it, one without a value is set; what is neither is refused."""
+    """Return a boolean parameter. As in Kubernetes, one without a value is true; other values are refused."""
     text = query.get(name, "false")
     if text.lower() not in FLAGS:
         raise bad_request(f"{name} must be true or false, not {text!r}")
@@ -103,12 +103,12 @@ def _no_match(why: str) -> Problem:
 
 
 def watch_seconds(query: Query) -> float:
-    """How long a watch may last; at random where nobody says, so that not all of them come again at once."""
+    """Return the duration of a watch; by default a random one, so that not all clients reconnect at once."""
     return number(query, "timeoutSeconds") or random.uniform(WATCH_SECONDS_MIN, 2 * WATCH_SECONDS_MIN)
 
 
 def of_write(request: Request, duplicates: tuple[str, ...] = (), *, is_apply: bool = False) -> WriteOptions:
-    """`duplicates`: the fields that the body has twice."""
+    """`duplicates` are the fields that occur twice in the body."""
     query = request.query
     validation: Any = query.get("fieldValidation", "")
     dry_run = _dry_run(request)
@@ -143,7 +143,7 @@ def of_write(request: Request, duplicates: tuple[str, ...] = (), *, is_apply: bo
 
 
 def _dry_run(request: Request) -> list[str]:
-    """The values of dryRun. One that is empty says nothing; beside others it is one that is not supported."""
+    """Return the values of dryRun. A single empty one counts as absent; beside others it is invalid."""
     values = request.values("dryRun")
     return [] if values == [""] else values
 
@@ -153,13 +153,13 @@ def _wrong_with_dry_run(values: list[str]) -> list[Problem]:
 
 
 def _manager(user_agent: str) -> str:
-    """The manager of a client that does not name one. Unlike a name that is given, it is made to fit."""
+    """Derive a field manager from the user agent. Unlike a given name, it is shortened to fit."""
     name = "".join(c for c in user_agent.partition("/")[0] if c.isprintable())
     return name.encode()[:MANAGER_BYTES_MAX].decode(errors="ignore") or "unknown"
 
 
 class Preconditions(msgspec.Struct):
-    """What must hold of an object for it to be deleted."""
+    """Conditions that an object must meet to be deleted."""
 
     uid: str | None = None
     resource_version: str | None = msgspec.field(default=None, name="resourceVersion")
@@ -177,15 +177,15 @@ class SentDeleteOptions(msgspec.Struct, rename="camel"):
 
 
 class Deletion(NamedTuple):
-    """How something is to be deleted."""
+    """The options of a deletion."""
 
     options: DeleteOptions
     code_if_held: int
-    """The answer's code where it is only marked."""
+    """The status code if the object is only marked."""
 
 
 def of_delete(request: Request) -> Deletion:
-    """From the body, and from the query where the body says nothing."""
+    """Read the options of a deletion from the body, and from the query where the body has none."""
     body = media.decoded(request.body, request.headers.get("content-type", "")) if request.body else {}
     try:
         sent = msgspec.convert(body, SentDeleteOptions)
@@ -194,7 +194,7 @@ def of_delete(request: Request) -> Deletion:
     if sent.kind not in ("", DELETE_OPTIONS):
         raise bad_request(f"{DELETE_OPTIONS} were expected, not an object of kind {sent.kind!r}")
     query = request.query
-    number(query, "gracePeriodSeconds")  # there is nothing here that would need a while to end
+    number(query, "gracePeriodSeconds")  # only checked: objects here have no grace period
     policy = query.get("propagationPolicy") if sent.propagation_policy is None else sent.propagation_policy
     orphan = flag(query, "orphanDependents") if "orphanDependents" in query else sent.orphan_dependents
     dry_run = [*(sent.dry_run or ()), *_dry_run(request)]

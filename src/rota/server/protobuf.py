@@ -1,4 +1,4 @@
-"""Kubernetes' protobuf bodies as JSON. Stock clients send core kinds in this form."""
+"""Decode Kubernetes' protobuf bodies to JSON. Stock clients send core kinds in this form."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ DEPTH_MAX = 16
 UINT64_MAX = 2**64 - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAPS: dict[str, Any] = {TEXT_MAP: TEXT, BASE64_MAP: BASE64, LISTS_MAP: {1: ("items", ("list", TEXT))}}
-"""The maps that clients send, and what their values are."""
+"""The maps that clients send, with the types of their values."""
 
 
 class TooMany(ValueError):  # noqa: N818
-    """A body has more values than one may have."""
+    """A body has too many values."""
 
 
 class _Budget:
-    """The values that a body may still have, known ones or not: each takes a while to read."""
+    """The number of values that a body may still have, unknown ones included: each takes time to read."""
 
     def __init__(self) -> None:
         self._left = sizes.VALUES_MAX
@@ -51,7 +51,7 @@ class _Budget:
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """The JSON of a body. Raises ValueError for what is not one of a kind that is known here, TooMany for its size."""
+    """Decode a body to JSON. Raises ValueError for invalid bodies and unknown kinds, TooMany for too many values."""
     if not body.startswith(MAGIC):
         raise ValueError("it does not begin as protobuf of Kubernetes does")
     budget = _Budget()
@@ -116,7 +116,7 @@ def _set(out: dict[str, Any], name: str, type_: Any, value: int | bytes, depth: 
         out.setdefault(name, {})[pair.get("key", "")] = inner if type_ != LISTS_MAP else (inner or {}).get("items", [])
     else:
         decoded = _value(type_, value, depth, budget)
-        # Kubernetes always writes its structs and texts, also when they are empty, but for those that are optional.
+        # Kubernetes always writes structs and texts, even empty ones, except optional ones.
         if type_ == OPTIONAL_TEXT or decoded not in ("", None, {}):
             out[name] = decoded
 

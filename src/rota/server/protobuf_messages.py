@@ -1,6 +1,6 @@
-"""Kubernetes' protobuf messages of the kinds that have them here, as its `generated.proto` files number their fields.
+"""The protobuf messages of Kubernetes' kinds, with the field numbers of its `generated.proto` files.
 
-A field is `number: (name, type)`; the types are the few that occur.
+A field is `number: (name, type)`. Only the types that occur are supported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TEXT, NUMBER, BOOL, BASE64, TIME, MICRO_TIME, FIELDS = (
     "fields",
 )
 OPTIONAL_TEXT = "optional text"
-"""A text that may be there and empty, which is something else than not to be there: a pointer in Go."""
+"""A text whose absence differs from an empty one: a pointer in Go."""
 TEXT_MAP, BASE64_MAP, LISTS_MAP = "textmap", "base64map", "listsmap"
 
 
@@ -230,7 +230,7 @@ MAGIC = b"k8s\x00"
 
 
 def message_of(api_version: str, kind: str) -> Message | None:
-    """The message of a kind; None if there is none. That of a list follows from its items'."""
+    """Return the message of a kind, or None. That of a list follows from that of its items."""
     group = api_version.rpartition("/")[0]
     known = MESSAGES.get(f"{kind}.{group}") or MESSAGES.get(kind)
     if known is not None or not kind.endswith("List"):

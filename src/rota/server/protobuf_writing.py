@@ -1,4 +1,4 @@
-"""JSON objects as Kubernetes' protobuf, for clients that take nothing else."""
+"""Encode JSON objects as Kubernetes' protobuf, for clients that accept nothing else."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 def encode(obj: dict[str, Any]) -> bytes:
-    """An object, or a list of objects, as the body of an answer."""
+    """Encode an object, or a list of objects, as the body of an answer."""
     api_version, kind = obj["apiVersion"], obj["kind"]
     message = message_of(api_version, kind) or {1: ("metadata", LIST_META)}
     type_meta = _message({"apiVersion": api_version, "kind": kind}, TYPE_META)
@@ -46,7 +46,7 @@ def encode(obj: dict[str, Any]) -> bytes:
 
 
 def event_frame(type_: str, obj: dict[str, Any]) -> bytes:
-    """An event of a watch, with its length before it."""
+    """Encode an event of a watch, after its length."""
     event = _field(1, type_.encode()) + _field(2, _field(1, encode(obj)))
     return len(event).to_bytes(FRAME_LENGTH_BYTES, "big") + event
 

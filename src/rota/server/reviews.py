@@ -1,4 +1,4 @@
-"""Who am I, and what may I do? Kubernetes' own questions about oneself, for `kubectl auth`."""
+"""Kubernetes' reviews of one's own identity and rights, for `kubectl auth`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rota.server.auth import User, allows
 from rota.server.http import Request, Response
 
 OPEN_PATHS = ("/api", "/apis", "/healthz", "/livez", "/openapi", "/readyz", "/version")
-"""Where everyone with a credential may look, and below."""
+"""Paths, with everything below them, that every credential may read."""
 GROUP_OF_ALL = "system:authenticated"
 GROUP_OF_ADMINS = "system:masters"
 EXTRA = "rota.dev/"
@@ -30,7 +30,7 @@ PARTS: dict[str, dict[str, tuple[str, ...]]] = {
     "Task": {"result": ("get",), **LOG},
     "WorkerPool": {"claims": ("create",)},
 }
-"""Parts of objects that are reached by the gateway and the edge alone, and what may be done to each."""
+"""Parts of objects that only the gateway and the edge serve, with their verbs."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -88,7 +88,7 @@ def _is_open(path: str) -> bool:
 
 
 def _may(user: User, asked: dict[str, str]) -> bool:
-    """Whether all that is asked for is allowed. What is not served is not."""
+    """Report whether all requested access is allowed. Access to unknown resources is not."""
     resource, group = asked.get("resource", ""), asked.get("group", "")
     plural, _, part = resource.partition("/")
     part = asked.get("subresource", "") or part
@@ -113,8 +113,8 @@ def _rules(namespace: str, user: User) -> dict[str, Any]:
 
 
 def _by_rule(user: User) -> Iterator[tuple[User, list[str]]]:
-    """Somebody with a Role, once for each rule, with the names that it is bound to; all others as they are."""
-    # Without any rule, there is left what everybody may.
+    """Yield the user once for each rule of its Role, with the names of the rule; other users once."""
+    # Without rules, the rights of everybody remain.
     yield msgspec.structs.replace(user, rules=()), []
     for rule in user.rules:
         yield msgspec.structs.replace(user, rules=(rule,)), rule.resource_names
@@ -132,6 +132,6 @@ def _resource_rules(namespace: str, user: User, names: list[str]) -> Iterator[di
 
 
 def _parts(kind: Kind) -> dict[str, tuple[str, ...]]:
-    """The parts of a kind that one may have a right to, and the verbs of each."""
+    """Return the parts of a kind to which there are rights, and the verbs of each."""
     written = dict.fromkeys(kind.parts, ("get", "patch", "update"))
     return {"": kind.verbs, **written, **PARTS.get(kind.name, {})}

@@ -1,4 +1,4 @@
-"""Kubernetes' URLs: which objects a request is about."""
+"""Kubernetes' URLs: the kind, namespace, name and subresource of a path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMESPACE_PARTS = frozenset(("status", "finalize"))
 
 
 class Route(NamedTuple):
-    """What a path of the object API names. An empty `name` is the collection."""
+    """The objects of a path of the object API. An empty `name` is the collection."""
 
     kind: Kind
     namespace: str
@@ -24,7 +24,7 @@ class Route(NamedTuple):
 
 
 def route(path: str) -> Route | None:
-    """The objects of a path; None when it is not one of the object API."""
+    """Return the objects of a path; None if it is not one of the object API."""
     parts = path.split("/")
     if len(parts) > 3 and parts[1] == "api":
         group, version, rest = "", parts[2], parts[3:]

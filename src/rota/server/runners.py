@@ -1,4 +1,4 @@
-"""`/v1/stream`: how runners come in, each as its own instance and as nothing else."""
+"""`/v1/stream`: connections of runners, each as its own instance."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rota.server.upgrade import Upgrade
 def stream(
     runners: Runners, objects: Objects, user: User, namespace: str, name: str, headers: Mapping[str, str]
 ) -> Upgrade:
-    """Open the stream of one instance's runner.
+    """Open the stream of an instance's runner.
 
-    A runner of another version is refused, and ended by the controller of its instance: it was started before the
-    server was upgraded, and the next one is of the same version as the server.
+    A runner of another version is refused, and ended by the controller of its instance: it was started before an
+    upgrade of the server, and the next one has the server's version.
     """
     instance = get(objects, Instance, name, namespace)
     if instance is None or instance.metadata.uid != user.token_id:

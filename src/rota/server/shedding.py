@@ -1,6 +1,7 @@
-"""Which writes are refused while the disk is short of space: those of tenants, so that the server has room for its own.
+"""Refuse writes of tenants while the disk is short of space, so that the server has room for its own.
 
-Deletions, and what scales down, always pass: they make room. So do an admin's writes, until the store itself has none.
+Deletions, and scaling down, always pass because they make room. So do an admin's writes, until the store itself has no
+room.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ RETRY_SECONDS = 10
 
 
 class Shedding:
-    """What a server refuses by the state of its disk. Without a disk, nothing."""
+    """Refuses writes by the state of the disk. Without a disk it refuses none."""
 
     def __init__(self, disk: Disk | None = None, store: Store | None = None) -> None:
         self._disk = disk
         self._store = store
 
     def why(self) -> str:
-        """Why the server does not take everything that it should; empty: it does."""
+        """Return the reason why some writes are refused; empty if none are."""
         return self._failing() or (self._disk.why_low() if self._disk is not None else "")
 
     def check(self, user: User) -> None:
-        """Raise 507 for a write of a tenant that would take what is left of the disk."""
+        """Raise 507 for a write of a tenant while space is short."""
         if user.scope not in SPARED and (why := self.why()):
             raise no_space(f"{why}; what deletes something is still taken. Try again later")
 
     def status(self) -> dict[str, Any]:
-        """How the disk is, for an admin."""
+        """Return the state of the disk, for an admin."""
         if self._disk is None:
             return {}
         space = self._disk.space

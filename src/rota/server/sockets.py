@@ -1,4 +1,4 @@
-"""Sockets that a server listens on."""
+"""Bind the sockets of a server."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rota.server.addresses import dialled, family_of
 log = logging.getLogger(__name__)
 
 TWINS = {"127.0.0.1": "::1", "0.0.0.0": "::1"}
-"""Addresses that a client takes for the same: the name localhost stands for both, and the second is dialled first."""
+"""Addresses that have another loopback address beside them: clients of the name localhost try that first."""
 
 
 class AddressInUse(OSError):  # noqa: N818
-    """Something else listens where the server should."""
+    """Another process listens on the port of the server."""
 
 
 def authority_of(host: str, listening: socket.socket) -> str:
@@ -26,9 +26,10 @@ def authority_of(host: str, listening: socket.socket) -> str:
 
 
 def bind(host: str, port: int, flag: str, *, before: int = 0, held: Iterable[socket.socket] = ()) -> socket.socket:
-    """Bind first: a taken port is found out before anything is touched. `before` is preferred when any port will do.
+    """Bind a socket, before anything else is changed, so that a taken port is reported early.
 
-    `held`: sockets that a keeper has kept since the last server. One of them that is bound there is used as it is.
+    `before` is preferred where any port will do. `held` are sockets that the keeper has held since the last server; one
+    that is bound to the address is used.
     """
     if port == 0 and before:
         with contextlib.suppress(OSError):
@@ -52,7 +53,7 @@ def bind(host: str, port: int, flag: str, *, before: int = 0, held: Iterable[soc
 
 
 def twins(listening: socket.socket, flag: str, *, held: Iterable[socket.socket] = ()) -> list[socket.socket]:
-    """A socket on the other loopback address, if the host has one: else anybody could answer there for the server."""
+    """Bind the other loopback address, if the host has one: otherwise any process could answer there for the server."""
     host, port = listening.getsockname()[:2]
     if host not in TWINS:
         return []

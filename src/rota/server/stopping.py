@@ -1,7 +1,7 @@
-"""How everything that runs in a home is ended from outside: the server, what it runs, and what a crash has left.
+"""Stop everything that runs in a home from outside: the server, its instances, and what a crash has left.
 
-A process is never taken by its number alone: the system says who holds the home's lock or listens on the keeper's
-socket, and it is asked again once a descriptor of that process is there, which never becomes another's.
+A process is not identified by its number alone: the kernel names the holder of the home's lock or of the keeper's
+socket, and is asked again once there is a descriptor of that process.
 """
 
 from __future__ import annotations
@@ -27,43 +27,43 @@ from rota.server.background_state import withdraw
 from rota.server.home import Home
 
 HAND_OVER = signal.SIGUSR1
-"""Ends a server, and leaves what it runs to the next one."""
+"""Ends a server without its instances, which the next server adopts."""
 GRACE_SECONDS = protocol.STOP_GRACE_SECONDS
-"""What instances have to end by themselves, whatever they ask for themselves."""
+"""The default grace of instances, whatever their own grace."""
 STOP_SECONDS_MAX = 5.0
-"""After this nothing is left, unless a longer grace was asked for."""
+"""Time after which nothing is left, unless a longer grace is given."""
 SERVER_SECONDS = 1.0
-"""What a server needs to end, at least, beside that grace."""
+"""Time for a server to end, in addition to that grace."""
 KEEPER_SECONDS = 1.0
-"""What is left for a keeper that a server has not ended: then that server has been killed."""
+"""Time for a keeper whose server had to be killed."""
 KILL_SECONDS = 0.5
-"""What it may take until something that is killed is gone."""
+"""Time for a killed process to be gone."""
 ANSWER_SECONDS_MAX = 0.5
-"""A keeper that does not say in this time what it runs is not waited for."""
+"""Time for a keeper to report what it runs."""
 _ATTEMPTS_MAX = 10
 
 
 class OutOfReach(OSError):  # noqa: N818
-    """A server runs, but not where a signal from here reaches it."""
+    """The server runs, but a signal from here does not reach it."""
 
 
 @dataclass
 class Ended:
-    """What was there, and how it ended."""
+    """The result of a stop."""
 
     server: int | None = None
-    """The process that it was."""
+    """The process of the server; None if there was none."""
     server_killed: bool = False
     instances: set[tuple[str, str]] = field(default_factory=set)
-    """What ran, by key and run."""
+    """The instances that ran, by key and run."""
     killed: set[tuple[str, str]] = field(default_factory=set)
-    """Those that had not ended by themselves within the grace."""
+    """Instances among these that did not end within the grace."""
     left: bool = False
-    """Whether something had been left behind, by a server or by a keeper."""
+    """True if an earlier server or keeper had left something behind."""
 
 
 class Process:
-    """A process of which a descriptor is held."""
+    """A process with an open descriptor."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -90,23 +90,23 @@ class Process:
 
 
 async def stop(home: Home, grace_seconds: float = GRACE_SECONDS) -> Ended:
-    """End everything. When this returns, nothing of the home runs; what is there no more is no fault."""
+    """Stop everything. When this returns, nothing of the home runs."""
     ended = Ended()
     deadline = time.monotonic() + max(STOP_SECONDS_MAX, grace_seconds + SERVER_SECONDS + KEEPER_SECONDS)
     async with _following(home.path, grace_seconds, ended):
         await _end_server(home, deadline - KEEPER_SECONDS, ended)
         await _end_keeper(home.path, grace_seconds, deadline, ended)
     if await asyncio.to_thread(has_leftovers, home.path):
-        # What a killed keeper has left is ended by the next one, before that does anything else.
+        # A new keeper first ends what a killed one has left.
         ended.left = True
         async with Keeper.connect(home.path) as keeper:
             await keeper.shutdown(grace_seconds=0)
-    # It has ended, or hangs: then it is killed.
+    # The container has ended, or hangs and is killed.
     await background_image.remove(home.path)
     if home.server_pid() is None:
-        # Else somebody has started one meanwhile, and it is that one's word.
+        # Otherwise a new server has started, and the state file is its own.
         withdraw(home)
-    # A container outlives a client that was killed.
+    # Containers outlive a killed client of the engine.
     await Containers(Places(home.path)).sweep()
     return ended
 
@@ -124,7 +124,7 @@ async def _end_server(home: Home, deadline: float, ended: Ended) -> None:
 
 
 async def _end_keeper(home: Path, grace_seconds: float, deadline: float, ended: Ended) -> None:
-    """One that no server has ended: there was none, or it had to be killed."""
+    """End a keeper without a server: there was none, or it had to be killed."""
     stream = dial(home)
     if stream is None:
         return
@@ -148,7 +148,7 @@ async def kill(process: Process) -> None:
 
 
 def held(who: Callable[[], int | None]) -> Process | None:
-    """Whoever it is: asked again once it is held, for the number could have become another's in between."""
+    """Return the process with this number, which is read again once the process is open: it could have been reused."""
     for _ in range(_ATTEMPTS_MAX):
         pid = who()
         if pid is None:
@@ -166,7 +166,7 @@ def held(who: Callable[[], int | None]) -> Process | None:
 
 
 def _peer(stream: socket.socket) -> int | None:
-    """The process at the other end, if it is still there."""
+    """Return the process at the other end, if it still exists."""
     try:
         if not stream.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
             return None
@@ -180,10 +180,10 @@ def _peer(stream: socket.socket) -> int | None:
 
 @contextlib.asynccontextmanager
 async def _following(home: Path, grace_seconds: float, ended: Ended) -> AsyncIterator[None]:
-    """Meanwhile see what ends under the keeper, and have it give this grace to a server that asks for none."""
+    """Record what ends under the keeper, and set this grace for a server that asks for none."""
     keeper = Keeper.existing(home)
     following: asyncio.Task[None] | None = None
-    # There may be none, and one that hangs has nothing to tell.
+    # There may be no keeper, or one that hangs.
     with contextlib.suppress(KeeperError, TimeoutError):
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             await keeper.set_shutdown_grace(grace_seconds)

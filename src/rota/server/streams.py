@@ -1,4 +1,4 @@
-"""The ends of pipes and terminals that a command has, read and written without waiting in the kernel."""
+"""The ends of a command's pipes and terminal, read and written without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import NamedTuple
 
 PIECE_BYTES = 64 * 1024
 LINGER_SECONDS = 0.25
-"""Whatever a command has written can be read this long after its end; who still holds its output goes on unheard."""
+"""Time to read the output after the end of a command. Others that hold its output go on unread."""
 LEFT_BYTES_MAX = 1024 * 1024
-"""No pipe holds more than this: what is read beyond it was written after the command's end."""
+"""No pipe holds more: anything beyond was written after the end of the command."""
 
 
 class Size(NamedTuple):
-    """Of a terminal, in characters."""
+    """The size of a terminal, in characters."""
 
     width: int
     height: int
 
 
 class End:
-    """Our end of a pipe or a terminal."""
+    """This side of a pipe or a terminal."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
@@ -37,7 +37,7 @@ class End:
         self._left: int | None = None  # bytes that can still be read, once the command has ended
 
     async def read(self) -> bytes:
-        """What has come; empty at the end."""
+        """Read what has arrived; empty at the end."""
         while self._left is None or self._left > 0:
             try:
                 data = os.read(self._descriptor, PIECE_BYTES)
@@ -46,7 +46,7 @@ class End:
                     return b""
                 continue
             except OSError as error:
-                # So says a terminal that it is closed at the other end.
+                # A terminal reports so that its other end is closed.
                 if error.errno == errno.EIO:
                     return b""
                 raise
@@ -56,7 +56,7 @@ class End:
         return b""
 
     async def write(self, data: bytes) -> None:
-        """Returns when all of it is taken. Raises OSError when nobody will."""
+        """Return when all of it is written. Raises OSError."""
         rest = memoryview(data)
         while rest:
             try:
@@ -66,7 +66,7 @@ class End:
                     raise BrokenPipeError from None
 
     async def _ready(self, watch: Callable[..., None], unwatch: Callable[[int], object]) -> bool:
-        """Wait until it can go on. False when it need not: the command has ended, and nothing more comes."""
+        """Wait until the descriptor is ready. Returns False if the command has ended and nothing more comes."""
         waiting: asyncio.Future[None] = self._loop.create_future()
         self._waiting.add(waiting)
         watch(self._descriptor, _wake, waiting)
@@ -81,14 +81,14 @@ class End:
         return True
 
     def end_soon(self) -> None:
-        """The command has ended: only what it has left is still to be read."""
+        """Record the end of the command: only its remaining output is still read."""
         if self._left is None:
             self._left = LEFT_BYTES_MAX
             for waiting in self._waiting:
                 _wake(waiting)
 
     def resize(self, size: Size) -> None:
-        """Of a terminal. What runs in it is told by the kernel."""
+        """Resize a terminal. The kernel notifies the processes in it."""
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", size.height, size.width, 0, 0))
 
@@ -104,7 +104,7 @@ def _wake(waiting: asyncio.Future[None]) -> None:
 
 
 class Streams:
-    """All streams of one command: our ends, and its own. Close both, whatever happens."""
+    """All streams of one command: this side's and the command's. Close both in any case."""
 
     def __init__(self, stdin: bool, stdout: bool, stderr: bool) -> None:
         self.stdin: End | None = None
@@ -115,7 +115,7 @@ class Streams:
 
     @property
     def theirs(self) -> tuple[int, int, int]:
-        """What the command gets."""
+        """The descriptors for the command."""
         one, two, three = self._theirs
         return one, two, three
 
@@ -139,11 +139,11 @@ class Streams:
         self.terminal.resize(size)
         if self._has[0]:
             self.stdin = self.terminal
-        # A terminal has one output; it is read even when nobody wants it, for the command would wait.
+        # A terminal has one output. It is read even if it is not wanted, because the command would block.
         self.outputs = {1: self.terminal}
 
     def close_theirs(self) -> None:
-        """The command has copies of its own."""
+        """Close the command's descriptors, of which it has copies."""
         while self._theirs:
             os.close(self._theirs.pop())
 

@@ -1,7 +1,7 @@
-"""Sizes of the tables of a server that outlive a request. Whatever leaves the store has to leave these too.
+"""Sizes of the tables of a server that outlive a request. Entries of deleted objects must not stay in them.
 
-Tables are found by looking through what the server is made of, so that none is left out: every dict, set, list and
-deque that an object of Rota's has as an attribute, with the tables in it, and every cache of a function.
+Tables are found by walking the server's objects, so that none is missed: every dict, set, list and deque that is an
+attribute of one of Rota's objects, the tables in it, and every cache of a function.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from rota.engine.metrics import Metrics
 
 PACKAGE = "rota."
 DATA = ("rota.api.",)
-"""What objects are made of, not what the server is."""
+"""Modules of data, not of parts of the server."""
 TABLES = (dict, set, list, deque, WeakValueDictionary)
 PLAIN = frozenset((str, bytes, int, float, bool, type(None)))
 LOOKED_INTO_MAX = 1_000
-"""Entries of one table that are looked into for tables of their own."""
+"""Entries of one table that are searched for further tables."""
 BARREN_MAX = 20
-"""After so many objects of a class that lead to no tables, the others of it are taken to lead to none either."""
+"""Objects of a class without tables after which the rest of the class is skipped."""
 DEPTH_MAX = 8
-"""Of tables in tables."""
+"""Levels of tables in tables."""
 
 
 class Tables:
-    """The tables of a server, as a metric: those of its parts, and of all that these are made of."""
+    """The tables of a server's parts, as a metric."""
 
     def __init__(self) -> None:
         self._roots: list[object] = []
@@ -47,15 +47,15 @@ class Tables:
         )
 
     def add(self, *roots: object) -> None:
-        """Have what is in these counted."""
+        """Include the tables of these objects."""
         self._roots += roots
 
     def render(self) -> bytes:
-        """As text for a monitoring system."""
+        """Return the metric in Prometheus' text format."""
         return self._metrics.render()
 
     def sizes(self) -> dict[str, int]:
-        """How many entries each table has; tables of the same name, of several objects, together."""
+        """Return the number of entries by table. Tables of the same name are added up."""
         found = _Survey()
         for root in self._roots:
             found.look(root)
@@ -66,25 +66,25 @@ class Tables:
 
 
 class _Survey:
-    """One look through what there is. Each object is looked at once."""
+    """One walk through the objects. Each object is visited once."""
 
     def __init__(self) -> None:
         self.sizes: Counter[str] = Counter()
-        self._seen: set[int] = set()
+        self._visited: set[int] = set()
         self._barren: Counter[type] = Counter()
         self._coming: list[Any] = []
 
     def look(self, root: object) -> None:
         self._coming.append(root)
         while self._coming:
-            # The last first: what an object leads to is known before the next of its class.
+            # Depth first, so that the content of an object is known before the next one of its class.
             obj = self._coming.pop()
             if self._is_new(obj):
-                self._seen.add(id(obj))
+                self._visited.add(id(obj))
                 self._look_at(obj)
 
     def _is_new(self, obj: object) -> bool:
-        return id(obj) not in self._seen and self._barren[type(obj)] < BARREN_MAX
+        return id(obj) not in self._visited and self._barren[type(obj)] < BARREN_MAX
 
     def _look_at(self, obj: Any) -> None:
         class_: Any = type(obj)
@@ -102,9 +102,9 @@ class _Survey:
         self._barren[class_] += is_barren
 
     def _count(self, name: str, table: Any, depth: int = 0) -> None:
-        if id(table) in self._seen or depth > DEPTH_MAX:
+        if id(table) in self._visited or depth > DEPTH_MAX:
             return
-        self._seen.add(id(table))
+        self._visited.add(id(table))
         self.sizes[name] += len(table)
         values = table.values() if isinstance(table, Mapping) else table
         for value in islice(values, LOOKED_INTO_MAX):
@@ -140,7 +140,7 @@ def _slots(class_: type) -> tuple[str, ...]:
 
 
 def _parts(value: Any) -> Sequence[Any]:
-    """The objects of Rota's that a value is, or that are in it."""
+    """Return the objects of Rota that a value is or contains."""
     if isinstance(value, types.FunctionType):
         found = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
     elif isinstance(value, types.MethodType):
@@ -160,7 +160,7 @@ def _is_ours(value: object) -> bool:
 
 
 def _caches() -> dict[str, int]:
-    """Of functions that remember what they returned."""
+    """Return the sizes of the caches of functions."""
     modules = tuple(name for name in sys.modules if name.startswith(PACKAGE))
     return {name: function.cache_info().currsize for name, function in _functions_with_caches(modules).items()}
 

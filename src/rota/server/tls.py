@@ -1,4 +1,4 @@
-"""The local certificate authority, and the server's certificate under it. Made once, on the first start."""
+"""The local certificate authority, and the server's certificate. They are created at the first start."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 CA_DAYS = 3650
 SERVER_DAYS = 397
 RENEW_DAYS = 30
-"""The server's certificate is made anew when it has fewer days left."""
+"""The server's certificate is renewed when it is valid for fewer days."""
 
 
 def ensure(folder: Path, hosts: list[str]) -> ssl.SSLContext:
-    """The server's TLS context, with a certificate for these hosts."""
+    """Return the server's TLS context, with a certificate for these hosts."""
     ca, certificate, key = folder / "ca.crt", folder / "server.crt", folder / "server.key"
     if not _good(ca, certificate, key, hosts):
         _make(folder, hosts)
@@ -46,7 +46,7 @@ def _good(ca: Path, certificate: Path, key: Path, hosts: list[str]) -> bool:
 
 
 def _read(certificate: Path) -> dict[str, Any]:
-    # The standard library reads just enough of a certificate for this, and is loaded anyway.
+    # The standard library reads enough of a certificate for this, and is imported anyway.
     found: dict[str, Any] = ssl._ssl._test_decode_cert(str(certificate))  # type: ignore[attr-defined]
     return found
 
@@ -57,7 +57,7 @@ def _days_left(certificate: Path) -> float:
 
 
 def _canonical(host: str) -> str:
-    """An address in the one form that all its spellings share; a name as it is."""
+    """Return an address in its canonical form, or a name as it is."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -65,7 +65,7 @@ def _canonical(host: str) -> str:
 
 
 def _make(folder: Path, hosts: list[str]) -> None:
-    # Loaded only here: it takes longer than all the rest of a start.
+    # Imported here, because it takes longer than the rest of a start.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -104,7 +104,7 @@ def _make(folder: Path, hosts: list[str]) -> None:
 
 
 def _is_usable(ca: Path, key: Path) -> bool:
-    """Whether there is a certificate authority that will outlive the certificates made under it by now."""
+    """Report whether the certificate authority exists and will be valid long enough."""
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(ca, key)

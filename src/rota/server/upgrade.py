@@ -1,4 +1,4 @@
-"""A connection that has become a WebSocket, and the task that has it."""
+"""A connection that has become a WebSocket, and the task that uses it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 
 from rota.client.websocket import Closed, WebSocket, framing, handshake
 from rota.client.websocket.connection import BYTES_WAITING_MAX, HEARTBEAT, HEARTBEAT_LOCAL
-from rota.server.holding import Payer
+from rota.server.memory import Payer
 
 SERVE_END_SECONDS_MAX = 5.0
-"""Who has a WebSocket whose client is gone may take this long to notice; then it is cancelled."""
+"""Time for the task to notice that its client is gone; then it is cancelled."""
 
 log = logging.getLogger(__name__)
 
@@ -22,23 +22,23 @@ class Upgrade(msgspec.Struct, frozen=True):
     """An answer that makes a WebSocket of the connection. A request that did not ask for one is refused instead."""
 
     serve: Callable[[WebSocket], Awaitable[None]]
-    """Has it until it returns; then it is closed. It is cancelled when it goes on after its client is gone."""
+    """Uses the WebSocket until it returns, which closes it. It is cancelled if it goes on after its client is gone."""
     protocol: str = ""
-    """What is spoken, of what the client can speak."""
+    """The subprotocol, one of those that the client offers."""
     message_bytes_max: int = framing.MESSAGE_BYTES_MAX
     waiting_bytes_max: int = BYTES_WAITING_MAX
     payer: Payer | None = None
-    """Whose share of the memory it is that is taken by what comes; None: that of who asked."""
+    """The payer for the memory of received messages; None for the user of the request."""
     seconds_max: float = 0.0
-    """After this time it is ended; 0: never."""
+    """Time after which it is ended; 0 for never."""
     on_start: Callable[[Callable[[], None]], None] = lambda end: None
-    """Told, before anything is sent, how to end it early."""
+    """Called before anything is sent, with a function that ends it early."""
     on_end: Callable[[], None] = lambda: None
-    """Called once, however it ends."""
+    """Called once, at the end in any case."""
 
 
 class Upgraded:
-    """Owns the WebSocket and the task. `gone` is called once, when neither is left."""
+    """Owns the WebSocket and its task. `gone` is called once, when neither is left."""
 
     def __init__(
         self,
@@ -73,11 +73,11 @@ class Upgraded:
         if upgrade.seconds_max:
             self._timers.append(self._loop.call_later(upgrade.seconds_max, self._time_is_over))
         self._task = self._loop.create_task(self._serve(), name=f"websocket {path}")
-        # Not in the task itself: one that is cancelled before its first step does not run at all.
+        # As a callback, because a task that is cancelled before its first step does not run at all.
         self._task.add_done_callback(self._done)
 
     def finish(self) -> None:
-        """The server stops."""
+        """Close the WebSocket because the server stops."""
         self.websocket.start_closing(framing.GOING_AWAY, "the server stops")
 
     def abort(self) -> None:
@@ -87,8 +87,8 @@ class Upgraded:
     async def _serve(self) -> None:
         code, reason = framing.NORMAL, ""
         try:
-            # A credential that ended before this first step begins nothing.
-            # Whoever has closed it may have sent all that is to be done.
+            # Skipped if the credential ended before this first step. A closed WebSocket is served, because
+            # its client may have sent everything.
             if not self._is_over:
                 await self._upgrade.serve(self.websocket)
         except Closed:
@@ -118,10 +118,10 @@ class Upgraded:
     def _end(self) -> None:
         for timer in self._timers:
             timer.cancel()
-        # Whoever is told has this: both would be there until the garbage collector comes.
+        # Break a reference cycle, which would last until the garbage collector runs.
         gone, self._gone = self._gone, _nothing
         gone()
 
 
 def _nothing() -> None:
-    """Where there is nobody to tell any more."""
+    """Notify nobody."""

@@ -27,20 +27,20 @@ from rota.server.auth import User, allows
 from rota.server.http import Response
 
 EVENTS_MAX = 10
-"""Events that are told of one object or two."""
+"""Events shown of one object or two."""
 RETRY_SECONDS = 1
-"""After how long a server that does not lead may do so."""
+"""Time after which a server that does not lead may do so."""
 LOOKING_SECONDS_MAX = 0.1
-"""Processor time of one explanation: others wait for it."""
+"""Processor time of one explanation, because other requests wait for it."""
 INSTEAD = "`rota describe KIND/NAME` shows conditions and events"
 
 
-class Controllers(Protocol):
-    """The controllers of this process, as far as they tell why."""
+class Explained(Protocol):
+    """The controllers of this process, as far as an explanation needs them."""
 
     @property
     def leader(self) -> str:
-        """Who leads; empty if nobody does."""
+        """The holder of the lease; empty if there is none."""
 
     @property
     def loop(self) -> ControlLoop | None:
@@ -50,8 +50,8 @@ class Controllers(Protocol):
     def objects(self) -> Objects: ...
 
 
-class EventSeen(msgspec.Struct, frozen=True, rename="camel"):
-    """Something that was reported."""
+class ReportedEvent(msgspec.Struct, frozen=True, rename="camel"):
+    """A reported event."""
 
     about: str
     """The object, as people write it: `Task/name`."""
@@ -59,25 +59,25 @@ class EventSeen(msgspec.Struct, frozen=True, rename="camel"):
     reason: str
     message: str
     count: int
-    last_seen: str
+    last_reported: str = msgspec.field(name="lastSeen")
 
 
 class Answer(msgspec.Struct, frozen=True, rename="camel"):
-    """An explanation, what was reported lately, and when that was so."""
+    """An explanation with recent events and the present time."""
 
     step: Step
     root: Step
     advice: str
     over: bool
-    events: list[EventSeen]
-    """Of the object and of what is at the bottom of it; the newest last."""
+    events: list[ReportedEvent]
+    """The events of the object and of its root cause, the newest last."""
     time: str
 
 
 async def why(
-    running: Controllers | None, user: User, plural: str, namespace: str, name: str, *, elsewhere: str = ""
+    running: Explained | None, user: User, plural: str, namespace: str, name: str, *, elsewhere: str = ""
 ) -> Response:
-    """Answer why an object is as it is. `elsewhere` is where controllers run if they do not run here."""
+    """Explain the state of an object. `elsewhere` is the place of the controllers if they do not run here."""
     kind = _by_plural().get(plural)
     if kind is None or kind.namespaced != bool(namespace):
         raise not_served()
@@ -108,7 +108,7 @@ async def why(
     return Response(200, msgspec.json.encode(answer))
 
 
-def _loop(running: Controllers | None, elsewhere: str) -> ControlLoop:
+def _loop(running: Explained | None, elsewhere: str) -> ControlLoop:
     if running is None:
         there = f"; they run in {elsewhere}" if elsewhere else ""
         message = f"no controllers run in this server (it was started with --no-controllers){there}; {INSTEAD}"
@@ -121,7 +121,7 @@ def _loop(running: Controllers | None, elsewhere: str) -> ControlLoop:
 
 
 def _as_it_stands(loop: ControlLoop, objects: Objects, obj: Object | None) -> Object | None:
-    """An object; a task or a claim that waits, with what its place in the queue or in a lock is at this moment."""
+    """Return an object. A waiting task or claim gets its present place in the queue or in a lock."""
     if not isinstance(obj, Task | Claim) or obj.status is None:
         return obj
     seen = loop.controller(obj.api)
@@ -133,7 +133,7 @@ def _as_it_stands(loop: ControlLoop, objects: Objects, obj: Object | None) -> Ob
 
 
 def _about_task(objects: Objects, why: Why) -> str:
-    """Return what to do about a failed task that is at the bottom of it; empty where tasks are like all else."""
+    """Return advice about a failed task at the root; empty if there is none."""
     root = why.root
     bucket, namespace, name = root.id.split("/", 2)
     found = objects.find(Task.api, namespace, name) if bucket == Task.api.bucket and not root.hidden else None
@@ -154,40 +154,40 @@ def _about_task(objects: Objects, why: Why) -> str:
 
 
 def _about_pool(loop: ControlLoop, objects: Objects, why: Why) -> str:
-    """Return what to do about a pool without instances, for which a task or a claim at the bottom of it waits."""
+    """Return advice about a pool without instances that a task or a claim at the root waits for."""
     root = why.root
     kind, (_, namespace, name) = kind_of(root.id), root.id.split("/", 2)
     found = objects.find(kind, namespace, name) if kind in (Task.api, Claim.api) and not root.hidden else None
     if found is None or found.metadata.deletion_timestamp is not None:
         return ""
     controller = loop.controller(found.api)
-    standing: Standing | None = None
+    waiting: Standing | None = None
     match found, controller:
         case Task(), Tasks():
-            standing = controller.standing(objects, found)
+            waiting = controller.standing(objects, found)
         case Claim(), Claims():
-            standing = controller.standing(objects, found)
-    if standing is None or standing.workers:
+            waiting = controller.standing(objects, found)
+    if waiting is None or waiting.workers:
         return ""
-    pool = get(objects, WorkerPool, standing.pool, namespace)
-    # One that scales by demand is about to have an instance.
+    pool = get(objects, WorkerPool, waiting.pool, namespace)
+    # A pool that scales by demand is about to get an instance.
     return give_workers(id_of(pool)) if pool is not None and pool.spec.scale is None else ""
 
 
 def holder(objects: Objects) -> str:
-    """Return who leads the controllers of a server, as its lease says; empty if nobody does."""
+    """Return the leader of a server's controllers, from its lease; empty if there is none."""
     lease = get(objects, Lease, LEASE_NAME, SYSTEM_NAMESPACE)
     spec = None if lease is None else lease.spec
     if spec is None or spec.renew_time is None:
         return ""
-    # By the clock of this machine, on which the lease was written down: good enough to tell a person.
+    # Compared with the local clock, which is good enough for a message.
     expired = spec.renew_time.timestamp() + (spec.lease_duration_seconds or 0) < time.time()
     return "" if expired else spec.holder_identity or ""
 
 
-async def _events(found: Why, running: Controllers, user: User) -> list[EventSeen]:
-    """What was reported of the object and of what is at the bottom of it."""
-    told: dict[str, Event] = {}
+async def _events(found: Why, running: Explained, user: User) -> list[ReportedEvent]:
+    """Return the events of the object and of its root cause."""
+    by_name: dict[str, Event] = {}
     for id_ in dict.fromkeys((found.step.id, found.root.id)):
         kind = kind_of(id_)
         _, namespace, name = id_.split("/", 2)
@@ -197,13 +197,13 @@ async def _events(found: Why, running: Controllers, user: User) -> list[EventSee
         obj = running.objects.find(kind, namespace, name)
         about = partial(_is_about, kind=kind, name=name, obj=obj)
         for event in cast("Sequence[Event]", await running.objects.select(Event.api, place, about)):
-            told[event.metadata.name] = event
-    events = sorted(told.values(), key=lambda event: (_last(event), event.metadata.name))
-    return [_seen(event) for event in events[-EVENTS_MAX:]]
+            by_name[event.metadata.name] = event
+    events = sorted(by_name.values(), key=lambda event: (_last(event), event.metadata.name))
+    return [_reported(event) for event in events[-EVENTS_MAX:]]
 
 
 def _is_about(event: Event, kind: Kind, name: str, obj: Object | None) -> bool:
-    """Whether it was this object, and not an earlier one of the same name."""
+    """Report whether an event is about this object, not about an earlier one of the same name."""
     about = event.involved_object
     if (about.kind, about.name) != (kind.name, name):
         return False
@@ -211,17 +211,17 @@ def _is_about(event: Event, kind: Kind, name: str, obj: Object | None) -> bool:
 
 
 def _last(event: Event) -> float:
-    """When it was last reported, in seconds since 1970."""
+    """Return the time of the last report, in seconds since 1970."""
     observed = event.series.last_observed_time if event.series else None
     times = (observed, event.last_timestamp, event.event_time, event.metadata.creation_timestamp)
     return next((time.timestamp() for time in times if time is not None), 0.0)
 
 
-def _seen(event: Event) -> EventSeen:
+def _reported(event: Event) -> ReportedEvent:
     about = event.involved_object
     kind = KINDS[about.kind or ""]
     series = event.series.count if event.series else None
-    return EventSeen(
+    return ReportedEvent(
         shown(kind.key(about.namespace or "" if kind.namespaced else "", about.name or "")),
         event.type or "",
         event.reason or "",
@@ -241,7 +241,7 @@ def _by_plural() -> dict[str, Kind]:
 
 
 def _acting(loop: ControlLoop, kind: Kind) -> Acting:
-    """Who acts on the objects of a kind, here."""
+    """Return what acts on the objects of a kind here."""
     controller = loop.controller(kind)
     if controller is None:
         return "nobody"

@@ -11,8 +11,8 @@ import msgspec
 
 from rota.client import Client
 from rota.client.backend import Batches
-from rota.client.calls import Sleep
 from rota.client.local import LocalBackend
+from rota.client.requests import Sleep
 from rota.control.cells.link import MIRRORED
 from rota.control.cells.messages import REPORT_BYTES_MAX, Answer, Report
 from rota.control.cells.names import cell_namespace

@@ -1,4 +1,4 @@
-"""An instance that somebody has for themselves: commands, and files."""
+"""A claimed instance: run commands, and read and write files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from rota.api.instance import Address
 from rota.client import channels
 from rota.client.channels import STDOUT
 from rota.client.claims.files import Files
-from rota.client.claims.gateway import AGAIN_SECONDS_FIRST, AGAIN_SECONDS_MAX, Answer, Gateway, once_reached, patiently
+from rota.client.claims.gateway import (
+    AGAIN_SECONDS_FIRST,
+    AGAIN_SECONDS_MAX,
+    ClaimAnswer,
+    Gateway,
+    once_reached,
+    patiently,
+)
 from rota.client.claims.lease import OVER, Lease
 from rota.client.claims.result import OUTPUT_BYTES_MAX, Kept, Result
 from rota.client.credentials import Credential, Fixed
@@ -29,45 +36,46 @@ Input = bytes | str | AsyncIterable[bytes]
 OnOutput = Callable[[bytes], Awaitable[None] | None]
 SHELL = "/bin/sh"
 SETTLE_SECONDS_MAX = 5.0
-"""A server that has just started may not have found the instance again."""
+"""Time for a server that has just started to find the instance again."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PREPARED = (
     'n=$1; shift; while [ "$n" -gt 0 ]; do export "$1"; shift; n=$((n-1)); done; '
     '[ -z "$1" ] || cd -- "$1" || exit 126; shift; exec "$@"'
 )
-"""Sets variables, goes to a folder, and becomes a command. Takes how many variables, these, the folder, the command."""
+"""Sets variables, changes to a folder, and executes a command. Takes the number of variables, these, the folder, the
+command."""
 
 
 class Box:
     """One instance, for as long as its claim lasts."""
 
-    def __init__(self, gateway: Gateway, answer: Answer, lease: Lease) -> None:
+    def __init__(self, gateway: Gateway, answer: ClaimAnswer, lease: Lease) -> None:
         status = answer.claim.status
         assert status is not None and status.instance_name is not None, "a claim is answered when it is bound"
         self.name = answer.claim.metadata.name
-        """The claim's."""
+        """The name of the claim."""
         self.pool = answer.claim.spec.pool_ref.name
         self.namespace = gateway.namespace
         self.instance = status.instance_name
         self.addresses: list[Address] = list(status.addresses)
         target = replace(gateway.backend.target, credentials=Fixed(Credential(answer.token)))
         self.backend = HttpBackend(target)
-        """A connection that is good for this instance alone, and for as long as the claim lasts."""
+        """A connection that is valid for this instance only, and for as long as the claim lasts."""
         self._lease = lease
         self.is_kept = False
         self.files = Files(self.backend, self.namespace, self.instance, self._patiently)
 
     @property
     def expires_at(self) -> datetime.datetime | None:
-        """When the hold ends unless it is renewed, which it is by itself."""
+        """The end of the lease. The lease is renewed automatically."""
         return self._lease.expires_at
 
     def keep(self) -> None:
-        """Leave it held at the end of the block. Whoever knows its name can renew and release it."""
+        """Keep the hold at the end of the block. Anyone who knows the claim's name can renew and release it."""
         self.is_kept = True
 
     async def check(self) -> None:
-        """Ask the server whether it is still held. Raises ClaimLost."""
+        """Ask the server whether the instance is still held. Raises ClaimLost."""
         await self._lease.look()
 
     async def close(self) -> None:
@@ -86,18 +94,19 @@ class Box:
         on_stderr: OnOutput | None = None,
         container: str = "",
     ) -> Result:
-        """Run a command beside what runs there, to its end. Text is for a shell, words are a program and its arguments.
+        """Run a command to its end, beside the other processes of the instance. Returns its result.
 
-        Of each output so many bytes are kept; `on_stdout` and `on_stderr` are given all of it, as it comes. When its
-        time is up the command is ended, and TimeoutError raised. If the connection is cut, ConnectionCut: the command
-        is ended, and never run again by itself.
+        A text is run by a shell; a sequence is a program and its arguments. `output_bytes_max` of each output are kept;
+        `on_stdout` and `on_stderr` get all of it as it comes. After `timeout` seconds the command is ended and
+        TimeoutError raised. ConnectionCut is raised if the connection was cut: the command is then ended, and never
+        retried.
         """
         said, complained = Kept(output_bytes_max), Kept(output_bytes_max)
 
         async def show(channel: int, data: bytes) -> None:
-            kept, told = (said, on_stdout) if channel == STDOUT else (complained, on_stderr)
+            kept, on_output = (said, on_stdout) if channel == STDOUT else (complained, on_stderr)
             kept.take(data)
-            if told is not None and inspect.isawaitable(answer := told(data)):
+            if on_output is not None and inspect.isawaitable(answer := on_output(data)):
                 await answer
 
         path = channels.path(
@@ -119,7 +128,7 @@ class Box:
         return Result(code, said.whole(), complained.whole(), truncated=said.truncated or complained.truncated)
 
     async def _until_lost(self) -> None:
-        """Wait until it is written that the claim has lost its instance. Raises ClaimLost."""
+        """Wait until the server has recorded that the claim has lost its instance. Raises ClaimLost."""
         clock = asyncio.get_running_loop().time
         until = clock() + SETTLE_SECONDS_MAX
         while clock() < until:
@@ -133,7 +142,7 @@ class Box:
         return await self._held(lambda: patiently(call, self._lease.check))
 
     async def _held(self, call: Callable[[], Awaitable[R]]) -> R:
-        """Something that is asked of the instance. Raises ClaimLost when that is why it is refused."""
+        """Send a request about the instance. Raises ClaimLost if that is why it is refused."""
         clock = asyncio.get_running_loop().time
         until, pause = clock() + SETTLE_SECONDS_MAX, AGAIN_SECONDS_FIRST
         while True:
@@ -143,7 +152,7 @@ class Box:
                 if error.code not in OVER or (error.details or {}).get("kind") == "files":
                     raise
                 await self._lease.look()
-                # It is held, and yet it is refused: either for good, or it is not found yet.
+                # Still held: the refusal is final, or the server has not found the instance yet.
                 if error.code in (401, 403) or clock() + pause > until:
                     raise
             await asyncio.sleep(pause)

@@ -1,4 +1,4 @@
-"""What can become of a claim, and of a command."""
+"""Errors of claims and of commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class NoneFree(ApiError):  # noqa: N818 - says what is
-    """No instance was free in time. `retry_after`: in how many seconds it is worth asking again."""
+    """No instance was free in time. `retry_after` is the number of seconds after which a retry makes sense."""
 
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(429, "TooManyRequests", message, details={"retryAfterSeconds": retry_after})
@@ -19,7 +19,7 @@ class NoneFree(ApiError):  # noqa: N818 - says what is
 
 
 class ClaimLost(ApiError):  # noqa: N818 - says what became of it
-    """The claim is over, and the instance is no longer this holder's. `why` is one word for programs."""
+    """The claim is over, and its holder has lost the instance. `why` is one word for programs."""
 
     def __init__(self, name: str, why: str, message: str) -> None:
         said = f'the claim "{name}" is over ({why})' + (f": {message}" if message else "")
@@ -37,4 +37,4 @@ class CommandFailed(Exception):  # noqa: N818 - says what became of it
 
 
 class TreeRefused(ValueError):  # noqa: N818 - says what became of it
-    """A tree that is too large, or that is not what a tree may be. Nothing is outside of where it belongs."""
+    """A tree that is too large or contains what is not allowed. Nothing was written outside its place."""

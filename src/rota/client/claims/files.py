@@ -1,4 +1,4 @@
-"""The files of an instance."""
+"""Read and write the files of an instance."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rota.client.http import HttpBackend
 from rota.registry import ApiError
 
 READ_BYTES_MAX = 64 * 1024 * 1024
-"""Of a file that is read into memory."""
+"""Bytes of a file that is read into memory."""
 R = TypeVar("R")
 
 
 class Call(Protocol):
-    """Asks for what may be asked for twice, and knows whether the instance is still held."""
+    """Sends a request that may be repeated, and checks that the instance is still held."""
 
     def __call__(self, call: Callable[[], Awaitable[R]], /) -> Awaitable[R]: ...
 
 
 class Entry(msgspec.Struct, frozen=True, rename="camel"):
-    """One thing in a folder, or what a path leads to."""
+    """An entry of a folder, or the target of a path."""
 
     type: str
     """file, directory, link or other."""
@@ -36,12 +36,12 @@ class Entry(msgspec.Struct, frozen=True, rename="camel"):
     modified: float
     """In seconds since 1970."""
     name: str = ""
-    """In a folder. What is no UTF-8 comes as lone surrogates, as Python has such names everywhere."""
+    """The name in a folder. Bytes that are not UTF-8 are lone surrogates, as in Python's own file names."""
     target: str = ""
-    """Of a link in a folder, where it is known."""
+    """The target of a link in a folder, where it is known."""
 
 
-class _Told(msgspec.Struct, rename="camel"):
+class _WireEntry(msgspec.Struct, rename="camel"):
     type: str
     size: int
     mode: str
@@ -60,14 +60,14 @@ class _Told(msgspec.Struct, rename="camel"):
 
 
 class _Listing(msgspec.Struct):
-    entries: list[_Told]
+    entries: list[_WireEntry]
     truncated: bool = False
 
 
 class Files:
-    """Paths are the instance's own; a relative one begins in its working directory.
+    """Files of an instance. A relative path begins in its working directory.
 
-    What is not there raises FileNotFoundError, what may not be done PermissionError, any other refusal ApiError.
+    Raises FileNotFoundError, PermissionError, and ApiError for other errors.
     """
 
     def __init__(self, backend: HttpBackend, namespace: str, instance: str, call: Call, container: str = "") -> None:
@@ -78,11 +78,11 @@ class Files:
         self._container = container
 
     def of(self, container: str) -> Files:
-        """The files of another container than the first."""
+        """Return the files of another container than the first."""
         return Files(self._backend, *self._of, self._call, container)
 
     async def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
-        """A file's bytes, or a part of them. One that is too large for memory can be downloaded."""
+        """Return the content of a file, or a part of it. Download a file that is too large for memory."""
         url = self._url("files", path, offset=offset, limit=READ_BYTES_MAX + 1 if limit is None else limit)
 
         async def read() -> bytes:
@@ -104,7 +104,7 @@ class Files:
         return (await self.read(path)).decode(encoding)
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        """Replace a file, whole or not at all. Folders above it are made."""
+        """Replace a file, entirely or not at all. Missing parent folders are created."""
         url = self._url("files", path, mode=f"{mode & 0o777:03o}")
         headers = {"Content-Type": "application/octet-stream"}
         await self._asked(path, lambda: self._backend.raw("PUT", url, data, headers))
@@ -113,7 +113,7 @@ class Files:
         await self.write(path, text.encode(encoding), mode=mode)
 
     async def list(self, path: str = ".") -> list[Entry]:
-        """What is in a folder, by name. Raises OverflowError where that is too much for one answer."""
+        """Return the entries of a folder, by name. Raises OverflowError if there are too many for one answer."""
         url = self._url("files", path, list="true")
         response = await self._asked(path, lambda: self._backend.raw("GET", url))
         listing = msgspec.json.decode(response.body, type=_Listing)
@@ -122,10 +122,10 @@ class Files:
         return [one.entry() for one in listing.entries]
 
     async def stat(self, path: str) -> Entry:
-        """What a path leads to."""
+        """Return the entry that a path leads to."""
         url = self._url("files", path, stat="true")
         response = await self._asked(path, lambda: self._backend.raw("GET", url))
-        return msgspec.json.decode(response.body, type=_Told).entry()
+        return msgspec.json.decode(response.body, type=_WireEntry).entry()
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file, a link or an empty folder; with `recursive` a full one."""
@@ -133,7 +133,7 @@ class Files:
         await self._asked(path, lambda: self._backend.raw("DELETE", url))
 
     async def upload(self, source: str | os.PathLike[str], path: str) -> None:
-        """Copy a file from here to a path, or what is in a folder below it. Links that lead out are left out."""
+        """Copy a local file to a path, or the content of a local folder below it. Links that lead out are left out."""
         from rota.client.claims import trees
 
         here = os.fspath(source)
@@ -146,7 +146,8 @@ class Files:
         await self._asked(path, lambda: trees.upload_file(self._backend, url, here))
 
     async def download(self, path: str, target: str | os.PathLike[str]) -> None:
-        """Copy a file or what is in a folder to here. Nothing is made outside, and links that lead out are left out."""
+        """Copy a file, or the content of a folder, to here. Nothing is created outside, and links that lead out are
+        left out."""
         from rota.client.claims import trees
 
         here = os.fspath(target)

@@ -1,4 +1,4 @@
-"""What is asked of a server about one claim."""
+"""Requests about claims."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from rota.client.http import HttpBackend
 from rota.registry import ApiError
 
 AWAY_SECONDS_MAX = 15.0
-"""How long a server that was there, and is not, is waited for: it may be starting again."""
+"""Time that a server may be away once it has been reached: it may be restarting."""
 AGAIN_SECONDS_FIRST = 0.05
 AGAIN_SECONDS_MAX = 1.0
 WAIT_SECONDS_MAX = 86400
-"""As long as a claim may wait at all."""
+"""The longest time that a claim may wait."""
 GRACE_SECONDS = 30.0
-"""A server that has decided that nothing is free may take so long to say it."""
+"""Time for a server to answer once it has decided that nothing is free."""
 
 R = TypeVar("R")
 
 
-class Answer(NamedTuple):
-    """What a request for a claim is answered with."""
+class ClaimAnswer(NamedTuple):
+    """The answer to a request for a claim."""
 
     claim: Claim
     token: str
-    """Empty, but with the instance."""
+    """Empty if the claim has no instance."""
     is_new: bool
-    """It was not there before."""
+    """True if the request created the claim."""
 
 
-class _Answer(msgspec.Struct):
+class _WireAnswer(msgspec.Struct):
     claim: msgspec.Raw
     token: str = ""
 
 
-class Wanted(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What is asked for."""
+class ClaimRequest(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The body of a request for a claim."""
 
     name: str
     priority: int = 0
@@ -57,18 +57,18 @@ class Wanted(msgspec.Struct, rename="camel", omit_defaults=True):
     annotations: Mapping[str, str] = {}
 
 
-_answer = msgspec.json.Decoder(_Answer)
+_answer = msgspec.json.Decoder(_WireAnswer)
 
 
 class Gateway:
-    """The claims of a namespace, on one server. Each request is sent once."""
+    """The claims of a namespace on one server. Each request is sent once."""
 
     def __init__(self, backend: HttpBackend, namespace: str) -> None:
         self.backend = backend
         self.namespace = namespace
 
-    async def open(self, pool: str, wanted: Wanted) -> Answer:
-        """Raises NoneFree."""
+    async def open(self, pool: str, wanted: ClaimRequest) -> ClaimAnswer:
+        """Request a claim. Raises NoneFree."""
         waits = WAIT_SECONDS_MAX if wanted.wait_seconds is None else wanted.wait_seconds
         path = f"/v1/pools/{_part(self.namespace)}/{_part(pool)}/claims"
         try:
@@ -90,11 +90,13 @@ class Gateway:
     def _path(self, name: str) -> str:
         return f"/v1/claims/{_part(self.namespace)}/{_part(name)}"
 
-    async def _asked(self, method: str, path: str, body: bytes | None = None, patience_seconds: float = 0) -> Answer:
+    async def _asked(
+        self, method: str, path: str, body: bytes | None = None, patience_seconds: float = 0
+    ) -> ClaimAnswer:
         response = await self.backend.once(method, path, body, patience_seconds=patience_seconds)
         try:
             answer = _answer.decode(response.body)
-            return Answer(Claim.decode(bytes(answer.claim)), answer.token, response.status == 201)
+            return ClaimAnswer(Claim.decode(bytes(answer.claim)), answer.token, response.status == 201)
         except NOT_JSON as error:
             place = self.backend.target.endpoint.url
             raise ApiError(502, "BadGateway", f"{place} does not answer as Rota's gateway does: {error}") from None
@@ -105,7 +107,7 @@ def _part(text: str) -> str:
 
 
 def whole_seconds(name: str, value: float | None) -> int | None:
-    """As it is sent."""
+    """Round a number of seconds up, as it is sent."""
     if value is None:
         return None
     if not 0 <= value < math.inf:
@@ -114,12 +116,12 @@ def whole_seconds(name: str, value: float | None) -> int | None:
 
 
 async def patiently(call: Callable[[], Awaitable[R]], check: Callable[[], None] = lambda: None) -> R:
-    """What may be done twice, from a server that may be starting again. `check` raises when there is no point to it."""
+    """Send a request that may be repeated, until the server is back. `check` raises if a retry makes no sense."""
     return await _again(call, check, (Unreachable, NoServer, ConnectionCut))
 
 
 async def once_reached(call: Callable[[], Awaitable[R]], check: Callable[[], None]) -> R:
-    """What must not be done twice: it is asked for again only where nothing was sent."""
+    """Send a request that must not be repeated: a retry follows only if nothing was sent."""
     return await _again(call, check, (Unreachable, NoServer))
 
 

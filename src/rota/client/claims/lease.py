@@ -1,4 +1,4 @@
-"""Keeps a claim renewed, and knows when it is lost."""
+"""Renew the lease of a claim, and detect its loss."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ RENEWALS_A_LEASE = 3
 """Two may fail before the lease ends."""
 DOUBLINGS_MAX = 10
 OVER = frozenset((401, 403, 404, 409))
-"""What a server may answer when a claim is over."""
+"""Status codes of a server for a claim that is over."""
 
 
 class Lease:
-    """The lease of one claim. Renewed from the start, until `end`."""
+    """The lease of one claim. It is renewed from the start until `end`."""
 
     def __init__(self, gateway: Gateway, claim: Claim, *, is_new: bool) -> None:
-        """`is_new`: its lease began just now."""
+        """`is_new`: the lease has just begun, so that the first renewal can wait."""
         self._gateway = gateway
         self._name = claim.metadata.name
         self._seconds = float(claim.spec.lease_seconds)
         self._clock = asyncio.get_running_loop().time
         self._lost: tuple[str, str] | None = None
         self.claim = claim
-        """As it was told last."""
+        """The claim in the last answer."""
         self._until = self._clock() + self._seconds
         self._renewing = asyncio.ensure_future(self._renew_on(self._seconds / RENEWALS_A_LEASE if is_new else 0.0))
 
@@ -43,12 +43,12 @@ class Lease:
         return self._lost is not None
 
     def check(self) -> None:
-        """Raises ClaimLost when it is."""
+        """Raise ClaimLost if the claim is lost."""
         if self._lost is not None:
             raise ClaimLost(self._name, *self._lost)
 
     async def look(self) -> None:
-        """Ask the server whether it is lost. Raises ClaimLost."""
+        """Ask the server whether the claim is lost. Raises ClaimLost."""
         self.check()
         try:
             self._take(await self._gateway.get(self._name))
@@ -56,11 +56,11 @@ class Lease:
             if error.code == 404:
                 self._lose("Gone", "nothing is known of it any more")
         except ConnectionFailed:
-            pass  # Whatever asked for this has its own failure to tell.
+            pass  # The caller has an error of its own to raise.
         self.check()
 
     async def end(self) -> None:
-        """Renew it no more."""
+        """Stop renewing."""
         self._renewing.cancel()
         await asyncio.gather(self._renewing, return_exceptions=True)
 
@@ -91,7 +91,7 @@ class Lease:
         return True
 
     async def _find_out(self, refusal: ApiError) -> None:
-        """The server does not renew it. It may say why."""
+        """Determine the reason why the server did not renew the lease."""
         with contextlib.suppress(ClaimLost):
             await self.look()
         if refusal.reason == "ClaimOver" and self._lost is None:

@@ -1,4 +1,4 @@
-"""What a command came to."""
+"""The result of a command."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from rota.client.claims.failures import CommandFailed
 
 OUTPUT_BYTES_MAX = 16 * 1024 * 1024
-"""Kept of each output of a command, unless it is said otherwise."""
+"""Bytes of each output that are kept by default."""
 SHOWN_CHARACTERS_MAX = 2000
-"""Of the output of a failed command in its error: the end of it."""
+"""Characters of a failed command's output in its error, from the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a command ended, and what it said. What is no UTF-8 in it comes as `�` in the text."""
+    """The exit code and the output of a command. Bytes that are not UTF-8 become `�` in the text."""
 
     exit_code: int
     stdout_bytes: bytes = field(repr=False)
     stderr_bytes: bytes = field(repr=False)
     truncated: bool = False
-    """It said more than is kept: what is here is the beginning."""
+    """True if there was more output than is kept. The beginning is kept."""
 
     @property
     def stdout(self) -> str:
@@ -31,7 +31,7 @@ class Result:
         return self.stderr_bytes.decode("utf-8", "replace")
 
     def check(self) -> Result:
-        """Itself, if the exit code is 0. Raises CommandFailed."""
+        """Return the result itself if the exit code is 0. Raises CommandFailed."""
         if self.exit_code:
             said = (self.stderr.strip() or self.stdout.strip())[-SHOWN_CHARACTERS_MAX:]
             raise CommandFailed(self, said)

@@ -1,7 +1,7 @@
-"""Files and folders of this host, on their way to an instance and from it: for `rota cp`, and the files of a claim.
+"""Copy files and folders of this host to an instance and back, for `rota cp` and the files of a claim.
 
-What comes is kept in a file without a name until all of it is here and was looked at: a tree that is refused leaves
-nothing behind. What whoever sends it may do is `rota.trees`' to say.
+A download is kept in an unnamed file until it is complete and checked, so a refused tree leaves nothing behind.
+`rota.trees` decides what a sender may do.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from rota.trees.unpacking import Unpacking
 from rota.trees.walking import Spot
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# A pipe would keep one waiting for somebody at its other end.
+# Opening a pipe would block until somebody opens its other end.
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 MODE = "644"
-"""Of a file whose mode is not told."""
+"""The mode of a file that comes without one."""
 
 R = TypeVar("R")
 Count = Callable[[int], None]
-"""Told how many more bytes have gone or come."""
+"""Called with the number of bytes that were sent or received."""
 
 
 class Stopped(Exception):  # noqa: N818 - says what became of it
-    """Nobody wants it any more."""
+    """The caller was cancelled."""
 
 
 def _uncounted(size: int) -> None:
-    """Nobody wants to know."""
+    """Count nothing."""
 
 
 @contextlib.contextmanager
 def _refusing() -> Iterator[None]:
-    """Raise TreeRefused, or the kernel's own error."""
+    """Raise TreeRefused, or the error of the operating system."""
     try:
         yield
     except FileFailed as failed:
@@ -80,7 +80,7 @@ async def upload_file(backend: HttpBackend, url: str, here: str, count: Count = 
 
 
 async def upload_folder(backend: HttpBackend, url: str, here: str, count: Count = _uncounted) -> list[Skipped]:
-    """Copy what is in a folder. Returns the links that lead out of it, which are left out."""
+    """Copy the content of a folder. Returns the links that lead out of it, which are left out."""
     top = os.open(here, FOLDER)
     reading, writing = os.pipe()
     packed = Pipe(reading)
@@ -102,7 +102,7 @@ async def upload_folder(backend: HttpBackend, url: str, here: str, count: Count 
         while piece := await packed.read():
             count(len(piece))
             yield piece
-        # An end that came too early must not look like one.
+        # A failed packing must not look like the end of the archive.
         await packing
 
     try:
@@ -115,7 +115,7 @@ async def upload_folder(backend: HttpBackend, url: str, here: str, count: Count 
 
 
 class _All:
-    """Writes everything, to a pipe."""
+    """Writes everything to a pipe."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -130,7 +130,7 @@ class _All:
 
 
 async def download_file(backend: HttpBackend, url: str, here: str, count: Count = _uncounted) -> None:
-    """The file appears whole. A link at its place is replaced, and never written through."""
+    """Copy a file. It appears as a whole. A link in its place is replaced, and never followed."""
     folder = os.open(os.path.dirname(here) or ".", FOLDER)
     try:
         async with backend.stream("GET", url) as stream:
@@ -145,7 +145,8 @@ async def download_file(backend: HttpBackend, url: str, here: str, count: Count 
 
 
 async def download_folder(backend: HttpBackend, url: str, here: str, count: Count = _uncounted) -> list[Skipped]:
-    """Copy what is in a folder to one here, which is made. Returns the links that lead out, which are left out."""
+    """Copy the content of a folder into a local one, which is created. Returns the links that lead out, which are left
+    out."""
     with _unnamed(here) as file:
         async with backend.stream("GET", url) as stream:
             await _taken(stream, file.write, ARCHIVE_STREAM_BYTES_MAX, count)
@@ -153,7 +154,7 @@ async def download_folder(backend: HttpBackend, url: str, here: str, count: Coun
 
 
 def _unnamed(here: str) -> IO[bytes]:
-    """A file without a name, where there is to be room."""
+    """Return a file without a name, on the file system of the target where possible."""
     above = os.path.dirname(os.path.abspath(here))
     return tempfile.TemporaryFile(dir=above if os.access(above, os.W_OK) else None)
 
@@ -169,7 +170,7 @@ async def _taken(stream: Stream, write: Callable[[bytes], object], bytes_max: in
 
 
 def unpack(file: IO[bytes], here: str, stop: threading.Event) -> list[Skipped]:
-    """Make what is in a tar below a folder, which is made too, once all of it was looked at.
+    """Create the content of a tar below a folder, which is created, too, after all of it was checked.
 
     Returns the links that lead out, which are left out. Raises TreeRefused and OSError.
     """
@@ -200,7 +201,7 @@ def _events(file: IO[bytes], stop: threading.Event) -> Iterator[Event]:
 
 
 async def _in_a_thread(work: Callable[[threading.Event], R]) -> R:
-    """Whoever is cancelled meanwhile is told when it has stopped."""
+    """Run work in a thread. A cancellation is raised once the thread has stopped."""
     stop = threading.Event()
     working = asyncio.ensure_future(asyncio.to_thread(work, stop))
     try:

@@ -1,12 +1,12 @@
-"""WebSockets (RFC 6455): messages both ways on one connection, as a client or as a server has it.
+"""WebSockets (RFC 6455): messages both ways on one connection, for clients and servers.
 
-- Messages come whole, in order, once; `receive` tells of the end after the last of them.
-- Nothing is kept without bound: who does not receive makes the other end wait, and so does who does not read.
-- A silent end is asked for a sign of life, and given up when none comes. One that does not read for a while is not
-  dead: it says so, since it cannot answer.
-- Either end may close; whatever happens, the connection is gone a bounded time later.
+- Messages arrive whole, in order, once; `receive` reports the end after the last of them.
+- Every buffer is bounded: an end that does not receive makes the other wait, and so does one that does not read.
+- A silent end gets a ping, and is given up if it does not answer. An end that pauses reading sends pings itself,
+  because it cannot answer any.
+- Either end may close; the connection is gone a bounded time later in any case.
 
-Never: speaks extensions, sends anything again, connects anew by itself.
+Never: uses extensions, sends anything again, reconnects by itself.
 """
 
 from rota.client.websocket.connection import Closed, Heartbeat, WebSocket

@@ -1,4 +1,4 @@
-"""One end of a WebSocket, on a transport of asyncio's."""
+"""One end of a WebSocket, on an asyncio transport."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from rota.client.websocket import framing
 from rota.client.websocket.framing import Framing, Role, Violation
 
 MESSAGES_WAITING_MAX = 64
-"""Messages that came and were not received, above which no more is read."""
+"""Received messages above which reading pauses."""
 BYTES_WAITING_MAX = 1024 * 1024
 FRAMES_PER_TURN_MAX = 1000
-"""Frames that are taken in one turn of the loop; then others go on first."""
+"""Frames that are processed in one turn of the event loop."""
 CONTROLS_PER_SECOND_MAX = 100
 """Pings and pongs. Both ends need one in many seconds."""
 WRITE_BUFFER_BYTES = 256 * 1024
-"""Bytes on their way to the other end above which `drain` waits."""
+"""Unsent bytes above which `drain` waits."""
 TOGETHER_BYTES = 64 * 1024
-"""So much is kept back at most to go out with what is sent next."""
+"""Bytes that are held back at most to be sent together."""
 UNSENT_BYTES_MAX = 64 * 1024 * 1024
-"""An end for which more than this waits, because nobody drains, is cut off."""
+"""Unsent bytes above which the connection is cut, because nobody drains."""
 CLOSE_SECONDS_MAX = 5.0
-"""How long an end that is told of the close may take to agree."""
+"""Time for the other end to answer a close."""
 LINGER_SECONDS = 1.0
-"""What comes after a violation is still taken, and thrown away: to cut at once may lose what says why."""
+"""Time after a violation in which input is read and dropped: an immediate cut may lose the close frame."""
 
 
 class Heartbeat(NamedTuple):
-    """When a sign of life is asked for, and when it is too late."""
+    """The time before a ping, and the silence after which the other end is given up."""
 
     ping_seconds: float
     silence_seconds_max: float
@@ -39,15 +39,15 @@ class Heartbeat(NamedTuple):
 
 HEARTBEAT = Heartbeat(15.0, 45.0)
 HEARTBEAT_LOCAL = Heartbeat(60.0, 150.0)
-"""On a Unix socket the kernel tells of a process that died: only one that hangs has to be found out."""
+"""On a Unix socket the kernel reports the death of a process: only one that hangs has to be detected."""
 PAUSED_PING_SECONDS = 2.0
-"""An end that does not read cannot see the other go, but when it writes. So it does, often."""
+"""Time between pings while reading is paused. Only a write then shows that the other end is gone."""
 CLIENT_LATER = 1.3
-"""Clients ask later than servers do, so that one of both is enough."""
+"""Clients ping later than servers, so that only one of both does."""
 
 
 class Closed(ConnectionError):  # noqa: N818
-    """There is no more to receive, and nothing can be sent. `ABNORMAL`: it was cut without a word."""
+    """The connection is closed: nothing more can be received or sent. The code is `ABNORMAL` if it was cut."""
 
     def __init__(self, code: int, reason: str = "") -> None:
         super().__init__(code, reason)
@@ -76,11 +76,12 @@ class WebSocket(asyncio.Protocol):
         on_lost: Callable[[], None] = lambda: None,
         may_hold: Callable[[int], bool] = lambda held: True,
     ) -> None:
-        """`may_hold`: told how many bytes are kept of what came, and says whether there is memory for them."""
+        """`may_hold` is called with the number of received bytes that are kept, and returns whether there is memory for
+        them."""
         self.protocol = protocol
-        """What both ends have agreed to speak."""
+        """The subprotocol that both ends have agreed on."""
         self.before_close: Callable[[], None] = _nothing
-        """Called before this end closes it, while it can still send."""
+        """Called before this end closes, while it can still send."""
         self._loop = asyncio.get_running_loop()
         self._is_client = role == "client"
         self._framing = Framing(role, message_bytes_max)
@@ -93,7 +94,7 @@ class WebSocket(asyncio.Protocol):
         self._controls_since = self._loop.time()
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._unsent: list[bytes] = []
-        """What is sent in one turn of the loop goes out together."""
+        """Messages of one turn of the event loop, which are sent together."""
         self._unsent_bytes = 0
         self._waiting: deque[str | bytes] = deque()
         self._waiting_bytes = 0
@@ -108,22 +109,22 @@ class WebSocket(asyncio.Protocol):
         self._pulse_due = 0.0
         self._limit: asyncio.TimerHandle | None = None
         self.lost: asyncio.Future[None] = self._loop.create_future()
-        """Done when nothing is left of the connection."""
+        """Done when the connection is gone."""
 
     # For its user.
 
     @property
     def closed(self) -> Closed | None:
-        """How it ended, once it has. There may still be messages to receive."""
+        """The reason of the close, once it has happened. There may still be messages to receive."""
         return self._closed
 
     @property
     def unsent_bytes(self) -> int:
-        """How much of what was sent the other end has not taken."""
+        """The number of sent bytes that the other end has not taken."""
         return self._unsent_bytes + self._transport.get_write_buffer_size()
 
     async def receive(self) -> str | bytes:
-        """The next message. Raises Closed after the last."""
+        """Return the next message. Raises Closed after the last."""
         while not self._waiting:
             self._check()
             assert self._receiver is None, "one task receives"
@@ -140,7 +141,7 @@ class WebSocket(asyncio.Protocol):
         return message
 
     async def __aiter__(self) -> AsyncIterator[str | bytes]:
-        """All messages, to the end in good order. Raises Closed at any other end."""
+        """Yield all messages until a normal close. Raises Closed at any other end."""
         while True:
             try:
                 message = await self.receive()
@@ -151,7 +152,7 @@ class WebSocket(asyncio.Protocol):
             yield message
 
     def send(self, message: str | bytes) -> None:
-        """Send a message, some time. Raises Closed when there is no one to send it to."""
+        """Queue a message. Raises Closed if the connection is closed."""
         self._check()
         if not self._unsent:
             self._loop.call_soon(self._flush)
@@ -190,7 +191,7 @@ class WebSocket(asyncio.Protocol):
     async def close(
         self, code: int = framing.NORMAL, reason: str = "", *, seconds_max: float = CLOSE_SECONDS_MAX
     ) -> None:
-        """End it. Returns when the connection is gone: when the other end has read all that was sent, and agreed."""
+        """Close the connection. Returns once it is gone: the other end has read all and agreed, or time is up."""
         self.start_closing(code, reason, seconds_max=seconds_max)
         try:
             await asyncio.shield(self.lost)
@@ -198,7 +199,7 @@ class WebSocket(asyncio.Protocol):
             self.abort()
 
     def start_closing(self, code: int, reason: str = "", *, seconds_max: float = CLOSE_SECONDS_MAX) -> None:
-        """Tell the other end that this is the end. It may take so long to agree."""
+        """Send a close frame. The other end has that long to agree."""
         before, self.before_close = self.before_close, _nothing
         before()
         if self._say_close(code, reason):
@@ -208,14 +209,14 @@ class WebSocket(asyncio.Protocol):
             self._waiting_bytes = 0
             self._may_hold(self._held)
             if self._reading_paused:
-                # The answer to it comes after what was not read.
+                # The answer to the close comes after the unread messages.
                 self._read_on()
 
     def abort(self) -> None:
-        """Cut it at once."""
+        """Cut the connection at once."""
         self._transport.abort()
 
-    # What the transport tells.
+    # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -231,7 +232,7 @@ class WebSocket(asyncio.Protocol):
             self._take()
 
     def _take(self) -> None:
-        """Take what has come, so many frames at a time."""
+        """Process received frames, a bounded number at a time."""
         if self._deaf or self.lost.done():
             return
         had_more, self._has_more = self._has_more, False
@@ -296,7 +297,7 @@ class WebSocket(asyncio.Protocol):
             self._writable.set_result(None)
         self._writable = None
 
-    # What came.
+    # Received events.
 
     def _happened(self, event: framing.Event) -> None:
         if isinstance(event, (str, bytes)):
@@ -309,7 +310,7 @@ class WebSocket(asyncio.Protocol):
             self._hang_up(event.code, event.reason)
         else:
             self._count_control()
-        # To answer one that does not read would be to keep the answers for it.
+        # Answers to an end that does not read would have to be kept.
         is_read = self._writable is None and not self._transport.is_closing()
         if isinstance(event, framing.Ping) and is_read and not self._close_sent:
             self._transport.write(self._framing.pong(event.payload))
@@ -341,7 +342,7 @@ class WebSocket(asyncio.Protocol):
     # The end.
 
     def _end(self, closed: Closed) -> None:
-        """The first reason stays."""
+        """Record the reason of the close. The first one stays."""
         if self._closed is None:
             self._closed = closed
         self._wake()
@@ -355,7 +356,7 @@ class WebSocket(asyncio.Protocol):
         return True
 
     def _hang_up(self, code: int, reason: str) -> None:
-        """Both have said it now. It is the server that closes the connection."""
+        """Both ends have sent a close frame. The server closes the connection."""
         self._say_close(code, reason)
         if not self._is_client and not self._transport.is_closing():
             self._transport.close()
@@ -365,7 +366,7 @@ class WebSocket(asyncio.Protocol):
         if self._limit is None:
             self._limit = self._loop.call_later(seconds, self.abort)
 
-    # Signs of life. One timer: it is set anew when it has come.
+    # Heartbeat, with one timer.
 
     def _set_pulse(self) -> None:
         if self._pulse is not None:
@@ -380,14 +381,14 @@ class WebSocket(asyncio.Protocol):
         self._pulse = self._loop.call_at(due, self._on_pulse)
 
     def _on_pulse(self) -> None:
-        # While this process did not run itself, it could hear nobody: a laptop that slept, a machine that was busy.
+        # Time in which this process did not run does not count as silence: a laptop slept, or a machine was busy.
         self._heard_at += max(0.0, self._loop.time() - self._pulse_due)
         silent = self._loop.time() - self._heard_at
         if silent >= self._heartbeat.silence_seconds_max and not self._reading_paused:
             self._end(Closed(framing.ABNORMAL, f"the other end gave no sign of life for {silent:.0f} s"))
             self.abort()
             return
-        # An end that does not read does not hear, and is not asked: it has to be heard by itself.
+        # A paused end does not see answers. Its pings only detect a dead connection.
         due = self._reading_paused or silent >= self._heartbeat.ping_seconds
         if due and not self._close_sent and self._writable is None:
             self._transport.write(self._framing.ping())
@@ -395,4 +396,4 @@ class WebSocket(asyncio.Protocol):
 
 
 def _nothing() -> None:
-    """Where nobody has more to send."""
+    """Send nothing more."""

@@ -1,7 +1,7 @@
-"""WebSocket frames (RFC 6455), without any I/O: bytes in, events out, and back.
+"""WebSocket frames (RFC 6455) without I/O: bytes to events and back.
 
-Strict in what it takes: whatever the standard forbids ends the connection with the code that the standard has for it.
-Extensions are not spoken.
+Strict: a violation of the standard ends the connection with the code that the standard has for it. Extensions are not
+supported.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import sys
 from typing import Final, Literal, NamedTuple
 
 Role = Literal["client", "server"]
-"""Which end this is: what a client sends is masked, what a server sends is not."""
+"""The role of this end: a client masks what it sends, a server does not."""
 
 MESSAGE_BYTES_MAX = 8 * 1024 * 1024
-"""Of one message, whole, in both directions."""
+"""Bytes of one message, in both directions."""
 FRAGMENTS_FREE = 1024
 FRAGMENT_BYTES_MIN = 128
-"""A message may have so many fragments, and one more for each so many of its bytes: each takes time, however small."""
+"""A message may have that many fragments, and one more for each `FRAGMENT_BYTES_MIN` bytes: each takes time."""
 CONTROL_BYTES_MAX = 125
 REASON_BYTES_MAX = CONTROL_BYTES_MAX - 2
 
@@ -30,11 +30,11 @@ CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 _KNOWN = frozenset((CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG))
 
 MASK_PIECE_BYTES = 16 * 1024
-"""Larger numbers no longer fit the processor's nearest cache, and take four times as long."""
+"""Larger numbers do not fit the processor's nearest cache, and take four times as long."""
 
 
 class Violation(Exception):  # noqa: N818
-    """The other end sent what it must not. Tell it so with a close frame of this code."""
+    """The other end violated the protocol. Send a close frame with this code."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -51,7 +51,7 @@ class Pong(NamedTuple):
 
 
 class Close(NamedTuple):
-    """The last that an end says. `NO_CODE` stands for a frame without one."""
+    """The last frame of an end. `NO_CODE` stands for a frame without a code."""
 
     code: int
     reason: str
@@ -61,7 +61,7 @@ Event = str | bytes | Ping | Pong | Close
 
 
 class Framing:
-    """One end of one connection. `feed` what came, then `take` events until there is none."""
+    """One end of one connection. `feed` input, then `take` events until there is none."""
 
     def __init__(self, role: Role, message_bytes_max: int = MESSAGE_BYTES_MAX) -> None:
         self._masks = role == "client"
@@ -72,15 +72,15 @@ class Framing:
         self._fragments = 0
         self._closed = False
 
-    # What comes.
+    # Input.
 
     @property
     def held(self) -> int:
-        """Bytes of what is not whole yet."""
+        """The number of bytes of incomplete frames and messages."""
         return len(self._came) + len(self._parts)
 
     def forget(self) -> None:
-        """Let go of what is not whole, and take nothing more."""
+        """Drop incomplete input, and accept no more."""
         self._closed = True
         self._came, self._parts = bytearray(), bytearray()
 
@@ -89,7 +89,7 @@ class Framing:
             self._came += data
 
     def take(self) -> Event | None:
-        """The next event; None when more has to come first. After a Close there is nothing more. Raises Violation."""
+        """Return the next event; None if more input is needed. There is nothing after a Close. Raises Violation."""
         while not self._closed:
             frame = self._frame()
             if frame is None:
@@ -141,7 +141,7 @@ class Framing:
         return final, opcode, payload
 
     def _check(self, first: int, final: bool, opcode: int, masked: bool, length: int) -> None:
-        """Refuse what the first two bytes show to be wrong, before anything more is waited for."""
+        """Check the first two bytes of a frame before more is waited for. Raises Violation."""
         if first & 0x70:
             raise Violation(PROTOCOL_ERROR, "a reserved bit is set")
         if opcode not in _KNOWN:
@@ -171,10 +171,10 @@ class Framing:
             raise Violation(PROTOCOL_ERROR, f"{code} is no close code")
         return Close(code, _text(payload[2:]))
 
-    # What goes.
+    # Output.
 
     def message(self, message: str | bytes) -> bytes:
-        """A message as one frame."""
+        """Encode a message as one frame."""
         payload, opcode = (message.encode(), TEXT) if isinstance(message, str) else (message, BINARY)
         if len(payload) > self._message_bytes_max:
             raise ValueError(f"a message has at most {self._message_bytes_max} bytes, not {len(payload)}")
@@ -187,7 +187,7 @@ class Framing:
         return self._encoded(PONG, payload)
 
     def close(self, code: int, reason: str = "") -> bytes:
-        """The last frame. A reason that is too long is cut."""
+        """Encode the last frame. A reason that is too long is cut."""
         if code == NO_CODE:
             return self._encoded(CLOSE, b"")
         if not may_be_sent(code):
@@ -210,7 +210,7 @@ class Framing:
 
 
 def may_be_sent(code: int) -> bool:
-    """Whether a close frame can carry this code."""
+    """Report whether a close frame can carry this code."""
     return (1000 <= code <= 1014 and code not in (1004, NO_CODE, ABNORMAL)) or 3000 <= code <= 4999
 
 
@@ -218,7 +218,7 @@ ORDER: Final = sys.byteorder
 
 
 def mask(payload: bytes, key: bytes) -> bytes:
-    """Mask a payload, or take its mask off. Bytes are combined as one large number, not one by one."""
+    """Mask or unmask a payload. It is combined as one large number, not byte by byte."""
     length = len(payload)
     if length <= MASK_PIECE_BYTES:
         return _xor(payload, (key * (length // 4 + 1))[:length])

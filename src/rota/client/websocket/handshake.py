@@ -1,4 +1,4 @@
-"""How a connection becomes a WebSocket (RFC 6455): the request that asks for it, and the answer, from both ends."""
+"""The handshake of a WebSocket (RFC 6455): the request and the answer, for both ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
 
 
 class BadHandshake(ValueError):  # noqa: N818
-    """The other end does not open a WebSocket as the standard has it."""
+    """The other end does not follow the standard."""
 
 
 # The client's part.
@@ -26,7 +26,7 @@ def new_key() -> str:
 
 
 def request_headers(key: str, protocols: Sequence[str]) -> dict[str, str]:
-    """What a request has beside its own headers, to ask for a WebSocket."""
+    """Return the headers that request a WebSocket."""
     if wrong := [protocol for protocol in protocols if not _TOKEN.fullmatch(protocol)]:
         raise ValueError(f"{wrong[0]!r} is no name of a protocol")
     headers = {
@@ -39,7 +39,8 @@ def request_headers(key: str, protocols: Sequence[str]) -> dict[str, str]:
 
 
 def agreed(headers: Mapping[str, str], key: str, protocols: Sequence[str]) -> str:
-    """The protocol that a server has chosen, with status 101. Headers are in lower case. Raises BadHandshake."""
+    """Return the subprotocol that a server chose in an answer with status 101. Headers are in lower case. Raises
+    BadHandshake."""
     if headers.get("upgrade", "").lower() != "websocket" or "upgrade" not in _words(headers.get("connection", "")):
         raise BadHandshake("the server changes to another protocol than it was asked for")
     if headers.get("sec-websocket-accept", "") != acceptance(key):
@@ -57,12 +58,12 @@ def agreed(headers: Mapping[str, str], key: str, protocols: Sequence[str]) -> st
 
 
 def offered(headers: Mapping[str, str]) -> list[str]:
-    """The protocols that a client can speak, the one it likes best first."""
+    """Return the subprotocols that a client offers, the preferred one first."""
     return [word.strip() for word in headers.get("sec-websocket-protocol", "").split(",") if word.strip()]
 
 
 def refused(method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
-    """Why a request does not open a WebSocket: a status, and what is wrong. None when it does."""
+    """Return the status and message for a request that does not open a WebSocket; None if it does."""
     upgrades = "websocket" in _words(headers.get("upgrade", ""))
     if method != "GET" or not upgrades or "upgrade" not in _words(headers.get("connection", "")):
         return 426, "this is a WebSocket: ask for it with Connection: Upgrade and Upgrade: websocket"
@@ -76,7 +77,7 @@ def refused(method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
 
 
 def answer(headers: Mapping[str, str], protocol: str) -> bytes:
-    """The answer to a proper request: what follows it are frames."""
+    """Encode the answer to a valid request. Frames follow it."""
     chosen = f"Sec-WebSocket-Protocol: {protocol}\r\n" if protocol else ""
     return (
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -85,7 +86,7 @@ def answer(headers: Mapping[str, str], protocol: str) -> bytes:
 
 
 def acceptance(key: str) -> str:
-    """What shows that a key was read: it is no secret, and protects from confused servers only."""
+    """Return the proof that a key was read. It is no secret, and protects from misdirected requests only."""
     return base64.b64encode(hashlib.sha1((key + _GUID).encode(), usedforsecurity=False).digest()).decode()
 
 

@@ -18,7 +18,7 @@ from rota.api.cell import Used
 from rota.api.meta import with_condition
 from rota.api.problems import NOT_JSON
 from rota.client import Client
-from rota.client.calls import Sleep
+from rota.client.requests import Sleep
 from rota.control.cells.binding import TRAVELLING
 from rota.control.cells.counting import LinkCounting
 from rota.control.cells.fence import Fence, Moment
