@@ -21,7 +21,16 @@ from rota.runtime.interface import Order, Owner, Run, Subject
 from rota.runtime.keeper.kernel import descendants_of
 from rota.runtime.local import RUNNER
 from rota.runtime.places import Entry, Places
-from rota.runtime.runner.messages import PROTOCOL, Configure, Hold, Place, Release, Report, ResetPolicy, Source
+from rota.runtime.runner.messages import (
+    PROTOCOL,
+    BoxPlace,
+    Configure,
+    Hold,
+    Release,
+    Report,
+    ResetPolicy,
+    WorkspaceSource,
+)
 from rota.runtime.runners import Runners
 from rota.server.app import refusal
 from rota.server.http import HttpServer, Request, Response
@@ -133,9 +142,9 @@ class Site:
         )
         digest = hashlib.sha256(digest.encode()).hexdigest()
         box = composing.box(self.places, order, digest)
-        place = Place(box.argv, box.env, box.folder, box.inside, box.record, box.uid)
+        place = BoxPlace(box.argv, box.env, box.folder, box.inside, box.record, box.uid)
         spec = more.get("spec")
-        source = Source(spec, "default/", more.get("secret")) if spec is not None else None
+        source = WorkspaceSource(spec, "default/", more.get("secret")) if spec is not None else None
         files: Mapping[str, str] = more.get("files", {})
         told = Configure(digest, place, reset, source, files, tuple(more.get("main", ())), "")
         assert self.runners.send(SUBJECT, told)

@@ -13,7 +13,7 @@ from rota.runtime.composing import PATH
 from rota.runtime.interface import NotRunning, Run, Subject
 from rota.runtime.keeper.kernel import is_alive
 from rota.runtime.places import Entry, Launch, Places
-from rota.runtime.runner import note
+from rota.runtime.runner.box import BoxNote, read_note
 
 
 def process_of(id_: str) -> tuple[int, int]:
@@ -40,9 +40,9 @@ def find(places: Places, subject: Subject, run: Run, entry: Entry) -> Found:
     that runs can write to its own.
     """
     try:
-        box = note.read(places.box(subject))
+        box = read_note(places.box(subject))
     except FileNotFoundError:
-        box = note.Note(run.id, entry.env)
+        box = BoxNote(run.id, entry.env)
     pid, began = process_of(box.process) if box is not None else (0, 0)
     if box is None or not is_alive(pid, began):
         raise Starting(f"what {subject.name} runs commands in is just being started")

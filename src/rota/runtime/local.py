@@ -57,7 +57,7 @@ from rota.runtime.keeper.records import SET_ASIDE
 from rota.runtime.paths import UnsafeName, step
 from rota.runtime.places import Entry, Launch, Places
 from rota.runtime.removing import waited_for
-from rota.runtime.runner import note
+from rota.runtime.runner.box import write_note
 from rota.runtime.task_logs_bounds import keep_bounded
 from rota.runtime.usage import cpu_seconds
 from rota.runtime.watchdog import SCRATCH_BYTES_MAX, Bound, Watchdog, Watched, read_bound, write_bound
@@ -434,7 +434,7 @@ class LocalRuntime:
         # Whether it can be had is found out now, and not when its runner asks for it.
         composing.is_sandboxed(order)
         # Nobody joins the runner itself while it has no box.
-        note.write(self._places.box(order.subject), None)
+        write_note(self._places.box(order.subject), None)
         env = {"PATH": os.environ.get("PATH", composing.PATH), "ROTA_RUN": str(order.number)}
         told = {**env, "ROTA_HOME": str(self._home), "ROTA_BOX": str(self._places.box(order.subject))}
         return Launch([sys.executable, *RUNNER], {**told, **self._introduce(order.subject)}, str(folder))
