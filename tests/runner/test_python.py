@@ -469,7 +469,10 @@ async def test_what_a_call_says_in_its_interpreters_name_is_not_believed(bench: 
             "    try: return os.readlink(f'/proc/self/fd/{n}')\n    except OSError: return ''\n",
         )
         outcome = await bench.call("m:f")
-        assert (outcome.reason, outcome.message) == ("Failed", "what the interpreter said is not understood"), rubbish
+        assert (outcome.reason, outcome.message) == (
+            "Failed",
+            "the interpreter sent a message that is not understood",
+        ), rubbish
         assert value(await bench.call("work:give", "1")) == [1]
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from rota.api.pool import WorkspaceFile, WorkspaceSpec
 from rota.client.websocket import Closed, WebSocket
 from rota.runtime import composing
-from rota.runtime.entering import Found, find, inside
+from rota.runtime.entering import JoinTarget, find, inside
 from rota.runtime.interface import Order, Owner, Run, Subject
 from rota.runtime.keeper.kernel import descendants_of
 from rota.runtime.local import RUNNER
@@ -201,7 +201,7 @@ class Site:
         """The process that its box is."""
         return self._entry()[0].pid
 
-    def _entry(self) -> tuple[Found, Entry]:
+    def _entry(self) -> tuple[JoinTarget, Entry]:
         entry = self.places.enter(SUBJECT, "worker")
         assert entry is not None
         return find(self.places, SUBJECT, Run(self._run, "", 0.0), entry), entry

@@ -13,7 +13,7 @@ from rota.control.agents import agent_files, agent_program
 from rota.control.values import secret
 from rota.control.workers import reset_policy
 from rota.engine.objects import Objects, get
-from rota.runtime.interface import Box, Order, Runtime
+from rota.runtime.interface import BoxSpec, Order, Runtime
 from rota.runtime.runner.messages import BoxPlace, Configure, ResetPolicy, WorkspaceSource
 from rota.runtime.runner.messages import Handler as Hosted
 from rota.runtime.workspace import mirrors
@@ -62,7 +62,7 @@ async def configuration(runtime: Runtime, prepared: Preparation, digest: str) ->
     )
 
 
-def _hosted(handler: Handler, box: Box) -> Hosted:
+def _hosted(handler: Handler, box: BoxSpec) -> Hosted:
     return Hosted(
         handler.function,
         handler.runtime,

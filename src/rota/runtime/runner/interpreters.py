@@ -158,7 +158,7 @@ class Interpreter:
     def _misunderstood(self) -> None:
         # The function can write to the socket, too.
         self.give_up()
-        self._settle(InterpreterReply(self._number, error="what the interpreter said is not understood"))
+        self._settle(InterpreterReply(self._number, error="the interpreter sent a message that is not understood"))
 
     def _ended(self, ended: asyncio.Future[int]) -> None:
         self.give_up()

@@ -258,7 +258,7 @@ class Worker:
 
     async def _renewed(self, source: WorkspaceSource, made: workspace.Prepared) -> str | None:
         """Return a note for the task if the tree can be used as it is (empty: it is current), else None."""
-        mirror = workspace.Mirror(self._home, reach=_reach(source))
+        mirror = workspace.Mirror(self._home, network=_network(source))
         try:
             async with asyncio.timeout(REFRESH_SECONDS_MAX):
                 of = workspace.Source(source.spec.repo, source.scope, source.secret)
@@ -339,7 +339,7 @@ class Worker:
         """Make the tree from nothing."""
         place, source = configuration.place, configuration.workspace
         spec = source.spec if source is not None else None
-        mirror = workspace.Mirror(self._home, reach=_reach(source))
+        mirror = workspace.Mirror(self._home, network=_network(source))
         try:
             self._made = await workspace.prepare(
                 mirror,
@@ -481,8 +481,8 @@ def _is_open(place: BoxPlace) -> bool:
     return workspace.is_open(place.folder, (workspace.TREE, workspace.HOME))
 
 
-def _reach(source: WorkspaceSource | None) -> workspace.Reach:
-    return workspace.Reach(source.network, source.egress) if source is not None else workspace.Reach()
+def _network(source: WorkspaceSource | None) -> workspace.GitNetwork:
+    return workspace.GitNetwork(source.network, source.egress) if source is not None else workspace.GitNetwork()
 
 
 def _home_files(configuration: Configure) -> list[WorkspaceFile]:
