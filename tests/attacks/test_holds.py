@@ -236,7 +236,7 @@ async def test_to_say_of_itself_that_it_is_gone(tmp_path: Path) -> None:
     box = Box((sys.executable, "-I", "-c", LIES), {}, tmp_path / "note")
     await box.start()
     try:
-        with pytest.raises(BoxLost, match="runs on in it"):
+        with pytest.raises(BoxLost, match="run on in it"):
             await box.clear()
     finally:
         await box.stop()

@@ -26,7 +26,6 @@ from rota.runtime.home_archive import HomeArchive
 from rota.runtime.interface import (
     BoxSpec,
     Execution,
-    Exit,
     NotRunning,
     Order,
     Overuse,
@@ -39,22 +38,18 @@ from rota.runtime.interface import (
     Wish,
 )
 from rota.runtime.keeper.client import (
-    Exited,
     Keeper,
     KeeperError,
-    KeeperGone,
     Limits,
     LogSpec,
-    Record,
-    Snapshot,
-    Started,
 )
 from rota.runtime.keeper.client import (
     KeeperExecution as KeptExecution,
 )
 from rota.runtime.keeper.kernel import start_time_of
 from rota.runtime.keeper.records import SET_ASIDE
-from rota.runtime.paths import UnsafeName, step
+from rota.runtime.kept_runs import KeptRuns, key_of
+from rota.runtime.paths import UnsafeName
 from rota.runtime.places import Entry, Launch, Places
 from rota.runtime.removing import waited_for
 from rota.runtime.runner.box import write_note
@@ -67,9 +62,6 @@ log = logging.getLogger(__name__)
 NO_POLICY = Policy()
 REFUSALS_SECONDS = 2.0
 """Seconds between two looks at the refusals of egress proxies."""
-TAIL_BYTES_MAX = 2_048
-TAIL_LINES_MAX = 10
-"""The end of a run's output that is kept with its exit, for people."""
 RUNNER = ("-P", "-m", "rota.runtime.runner")
 CONTAINER_GRACE_SECONDS = 1.5
 """The grace of containers in a shutdown."""
@@ -113,15 +105,11 @@ class LocalRuntime:
         self._introduce = introduce
         self.policy = policy
         self._containers = Containers(self._places, pulls=policy.network == "host")
-        self._runs: dict[Subject, dict[str, Run]] = {}
-        self._strange: set[str] = set()
-        """Keys of the keeper's records that belong to no instance."""
-        self._listeners: list[Callable[[Subject], None]] = []
+        self._runs = KeptRuns(self._places)
         self._following: asyncio.Task[None] | None = None
-        self._known = asyncio.Event()
         self._connecting = asyncio.Lock()
         self.archive = HomeArchive(self._places)
-        self._watchdog = Watchdog(disk, self._watched, self._notify) if disk is not None else None
+        self._watchdog = Watchdog(disk, self._watched, self._runs.notify) if disk is not None else None
         self._entries: dict[Subject, int] = {}
         self._numbers = itertools.count(1)
         self._refused = RefusalWatch(self._places.refused_egress)
@@ -159,26 +147,13 @@ class LocalRuntime:
             if self._following is None:
                 await self._keeper.__aenter__()
                 self._warn_of_damage()
-                self._following = asyncio.create_task(self._follow(), name="keeper")
-                await self._until_known(self._following)
+                self._following = asyncio.create_task(self._runs.follow(self._keeper), name="keeper")
+                await self._runs.until_complete(self._following)
                 await self._sweep()
                 for subject in self._runs:
                     if self._places.refused_egress(subject):
                         self._watch_egress(subject)
-            await self._until_known(self._following)
-
-    async def _until_known(self, following: asyncio.Task[None]) -> None:
-        """Return when all runs are known. Raises if the connection to the keeper ends before."""
-        if self._known.is_set():
-            return
-        waiting = asyncio.ensure_future(self._known.wait())
-        try:
-            await asyncio.wait((waiting, following), return_when=asyncio.FIRST_COMPLETED)
-            if not self._known.is_set():
-                following.result()
-                raise KeeperGone
-        finally:
-            waiting.cancel()
+            await self._runs.until_complete(self._following)
 
     def _warn_of_damage(self) -> None:
         hello = self._keeper.hello
@@ -199,12 +174,7 @@ class LocalRuntime:
 
     async def _sweep(self) -> None:
         """Remove containers that outlived a killed keeper, and folders that a killed server left."""
-        alive = [
-            container_name(subject, name)
-            for subject, runs in self._runs.items()
-            for name, run in runs.items()
-            if run.exit is None
-        ]
+        alive = [container_name(subject, name) for subject in self._runs for name in self._runs.going(subject)]
         await self._containers.sweep(but=alive)
         await self._end_strangers()
         left = await asyncio.to_thread(self._places.strays, list(self._runs))
@@ -213,7 +183,7 @@ class LocalRuntime:
 
     async def _end_strangers(self) -> None:
         """End processes whose key belongs to no instance."""
-        for key in self._strange:
+        for key in self._runs.strange:
             log.warning("the record %r of the keeper belongs to no instance: it is ended and forgotten", key)
             try:
                 async with asyncio.timeout(STRANGER_SECONDS_MAX):
@@ -221,7 +191,7 @@ class LocalRuntime:
                     await self._keeper.forget(key)
             except (KeeperError, TimeoutError) as error:
                 log.warning("%r was not ended: %s", key, error or "it takes too long")
-        self._strange.clear()
+        self._runs.strange.clear()
 
     async def shutdown(self) -> None:
         """End everything, and the keeper."""
@@ -242,10 +212,13 @@ class LocalRuntime:
     # Runs.
 
     def runs(self, subject: Subject) -> Mapping[str, Run]:
-        return self._runs.get(subject, {})
+        return self._runs.of(subject)
 
     def known(self, namespace: str, name: str) -> list[Subject]:
         return [one for one in self._runs if (one.namespace, one.name) == (namespace, name)]
+
+    def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
+        return self._runs.listen(heard)
 
     def isolates(self, wanted: Wish, runtime: str | None = None) -> tuple[bool, str]:
         if runtime == WAY:
@@ -264,7 +237,7 @@ class LocalRuntime:
     async def cpu_seconds(self, subjects: Collection[Subject]) -> Mapping[Subject, float]:
         pids = {}
         for subject in subjects:
-            going = {name: run for name, run in self.runs(subject).items() if run.exit is None}
+            going = self._runs.going(subject)
             found = [await self._pid(subject, name, run) for name, run in going.items()]
             if None not in found:
                 pids[subject] = [pid for pid in found if pid is not None]
@@ -290,8 +263,8 @@ class LocalRuntime:
         """Return the running instances with their bounds, and which runs are containers. Called in a thread."""
         found: dict[Subject, RunningInstance] = {}
         containers = []
-        for subject, runs in list(self._runs.items()):
-            going = {name: run for name, run in list(runs.items()) if run.exit is None}
+        for subject in self._runs:
+            going = self._runs.going(subject)
             bound = read_bound(self._places.bound(subject)) if going else None
             if bound is not None:
                 found[subject] = RunningInstance(bound, tuple(process_of(run.id)[0] for run in going.values()))
@@ -310,45 +283,6 @@ class LocalRuntime:
         began = start_time_of(pid) if pid is not None else None
         return pid if began is not None and began >= process_of(run.id)[1] else None
 
-    def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
-        self._listeners.append(heard)
-        for subject in list(self._runs):
-            heard(subject)
-        return lambda: self._listeners.remove(heard)
-
-    async def _follow(self) -> None:
-        async for event in self._keeper.events():
-            if isinstance(event, Snapshot):
-                before, self._runs = self._runs, {}
-                for record in event.records:
-                    self._take(record)
-                changed = {one for one in (*before, *self._runs) if before.get(one) != self._runs.get(one)}
-                self._known.set()
-            else:
-                assert isinstance(event, Started | Exited)
-                taken = self._take(event.record)
-                changed = set() if taken is None else {taken}
-            for subject in changed:
-                self._notify(subject)
-
-    def _notify(self, subject: Subject) -> None:
-        for heard in tuple(self._listeners):
-            heard(subject)
-
-    def _take(self, record: Record) -> Subject | None:
-        """Take note of a record, and return its instance; None: it belongs to none."""
-        try:
-            subject, container = _parsed(record.key)
-            run = _run(record, self._places.log_text(subject, container))
-        except ValueError:
-            self._strange.add(record.key)
-            return None
-        known = self._runs.setdefault(subject, {}).get(container)
-        # The answer to a start may come after the news of its end.
-        if known is None or (known.number, known.exit is not None) <= (run.number, run.exit is not None):
-            self._runs[subject][container] = run
-        return subject
-
     # Refusals of egress.
 
     def refused(self, subject: Subject) -> list[Refusal]:
@@ -363,7 +297,7 @@ class LocalRuntime:
         while True:
             await asyncio.sleep(REFUSALS_SECONDS)
             for subject in await asyncio.to_thread(self._refused.look):
-                self._notify(subject)
+                self._runs.notify(subject)
 
     # Starting and ending.
 
@@ -381,10 +315,10 @@ class LocalRuntime:
         log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_bound(self._places.bound(order.subject), self._bound(order))
         if order.runtime == WAY:
-            made = await self._containers.command(order, lambda: self._notify(order.subject))
+            made = await self._containers.command(order, lambda: self._runs.notify(order.subject))
         else:
             made = await asyncio.to_thread(self._composed, order)
-        key = _key(order.subject, order.container)
+        key = key_of(order.subject, order.container)
         # The engine holds the limits of a container: here they would be those of its client.
         limits = Limits() if order.runtime == WAY else limits_of(order)
         try:
@@ -408,16 +342,15 @@ class LocalRuntime:
             if error.reason == "TooOld":
                 raise Refused("KeeperTooOld", str(error)) from None
             raise
-        taken = self._take(record)
+        taken = self._runs.take(record)
         assert taken == order.subject
-        return self._runs[order.subject][order.container]
+        return self._runs.of(order.subject)[order.container]
 
     async def extend(self, leases: Mapping[Subject, float | None], *, unleased: bool = False) -> None:
         keys = {
-            _key(subject, container): seconds
+            key_of(subject, container): seconds
             for subject, seconds in leases.items()
-            for container, run in self.runs(subject).items()
-            if run.exit is None
+            for container in self._runs.going(subject)
         }
         if keys:
             await self._keeper.extend(keys, unleased=unleased)
@@ -449,9 +382,9 @@ class LocalRuntime:
         return await asyncio.to_thread(composing.box, self._places, order, digest)
 
     async def stop(self, subject: Subject, grace_seconds: float) -> None:
-        runs = dict(self._runs.get(subject, {}))
+        runs = dict(self._runs.of(subject))
         await asyncio.gather(*(self._stop(subject, container, run, grace_seconds) for container, run in runs.items()))
-        self._runs.pop(subject, None)
+        self._runs.forget(subject)
         self._entries.pop(subject, None)
         self._refused.forget(subject)
         await self._containers.remove(subject)
@@ -460,14 +393,14 @@ class LocalRuntime:
     async def _stop(self, subject: Subject, container: str, run: Run, grace_seconds: float) -> None:
         await self._end(subject, container, run, grace_seconds)
         with contextlib.suppress(KeeperError):
-            await self._keeper.forget(_key(subject, container), run=str(run.number))
+            await self._keeper.forget(key_of(subject, container), run=str(run.number))
 
     async def _end(self, subject: Subject, container: str, run: Run, grace_seconds: float) -> None:
         if run.exit is None:
             if grace_seconds:
                 await self._containers.ask_to_end(self._places.enter(subject, container))
             try:
-                await self._keeper.stop(_key(subject, container), grace_seconds, run=str(run.number))
+                await self._keeper.stop(key_of(subject, container), grace_seconds, run=str(run.number))
             except KeeperError as error:
                 # It may have been forgotten, or replaced by a later run.
                 if error.reason not in ("NotFound", "OtherRun"):
@@ -512,7 +445,7 @@ class LocalRuntime:
         made = await self._inside(subject, container, run, entry, argv, env, tty=tty)
         own_streams(streams, entry.uid)
         started = await self._keeper.exec(
-            _key(subject, container), made.argv, env=made.env, cwd=made.cwd, streams=streams, tty=tty
+            key_of(subject, container), made.argv, env=made.env, cwd=made.cwd, streams=streams, tty=tty
         )
         return _LocalExecution(started)
 
@@ -588,34 +521,3 @@ class _LocalExecution:
 
     async def signal(self, number: int) -> None:
         await self._kept.signal(number)
-
-
-def _key(subject: Subject, container: str) -> str:
-    return "/".join((*subject, container))
-
-
-def _parsed(key: str) -> tuple[Subject, str]:
-    """Return the instance and container of a keeper's key. Raises ValueError for a key of other parts."""
-    namespace, name, uid, container = map(step, key.split("/"))
-    return Subject(namespace, name, uid), container
-
-
-def _run(record: Record, log_path: str) -> Run:
-    """Return the run of a keeper's record. The log path in the record is not trusted."""
-    ended = None
-    if record.exit is not None:
-        found = record.exit
-        reason = "OutOfMemory" if found.oom else found.reason or ""
-        ended = Exit(found.time, found.code, found.signal, reason, _tail(Path(f"{log_path}.log")))
-    return Run(int(record.run), f"{record.pid}@{record.pid_start}", record.started, ended, tuple(record.limits_unmet))
-
-
-def _tail(log: Path) -> str:
-    """Return the last lines of a log."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES_MAX))
-            text = file.read(TAIL_BYTES_MAX).decode(errors="replace")
-    except OSError:
-        return ""
-    return "\n".join(text.splitlines()[-TAIL_LINES_MAX:])
