@@ -75,7 +75,7 @@ class Interpreter:
         self.is_usable = True
         self.is_up = False
         self.is_warm = True
-        """It has imported its libraries."""
+        """Its libraries are imported."""
         self.began = asyncio.get_running_loop().time()
         self._control = control
         self._loop = asyncio.get_running_loop()

@@ -61,7 +61,7 @@ class CallLog:
             try:
                 self._file = TaskLog(Path(self._path))
             except OSError as error:
-                # Not the fault of the call, and no reason to lose what it does.
+                # A call does not fail because its log cannot be written.
                 log.warning("%s cannot be written: %s", self._path, error.strerror)
                 self._path = ""
         if self._file is None or self._left_bytes <= 0:

@@ -50,7 +50,7 @@ ResetPolicy = Literal["Keep", "Clean", "Recreate"]
 
 
 class Message(Struct, tag_field="type", frozen=True, rename="camel", omit_defaults=True):
-    """One message."""
+    """The base of all messages."""
 
 
 # From the runner.
