@@ -148,10 +148,6 @@ class Places:
     def _entry(self, subject: Subject, container: str) -> Path:
         return below(self.folder(subject), f"entry-{container}.json")
 
-    def task_log(self, namespace: str, name: str, uid: str) -> Path:
-        """Return the path of a task's log. The writer makes its folder: most calls write no log."""
-        return below(self.tasks, namespace, f"{name}@{uid}.log")
-
     # Storages.
 
     def work(self, order: Order) -> Path:
