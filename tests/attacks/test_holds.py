@@ -90,7 +90,7 @@ def stays():
 threading.Thread(target=stays, daemon=True).start()
 # Nor does its interpreter say that threads are left.
 for one in gc.get_objects():
-    if type(one).__name__ == "Interpreter":
+    if type(one).__name__ == "InterpreterProgram":
         type(one)._worn = lambda self: ""
 """
 TASKS = "/apis/rota.dev/v1alpha1/namespaces/default/tasks"
