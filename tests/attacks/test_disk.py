@@ -31,7 +31,7 @@ from rota.runtime.nameless import nameless_bytes
 from rota.runtime.runner.tasklog import TaskLog
 from rota.runtime.space import MIB, Space, level_of, low_bytes, reserve_bytes
 from rota.runtime.task_logs_bounds import trim
-from rota.runtime.watchdog import Bound, Watchdog, Watched
+from rota.runtime.watchdog import Bound, RunningInstance, Watchdog
 from rota.runtime.workspace.discard import discard
 from rota.store import writer
 from tests.attacks.conftest import API, TENANT, deployer
@@ -416,8 +416,8 @@ sys.stdin.read()
             os.killpg(child.pid, 9)
 
 
-def these(running: Mapping[Subject, Watched]) -> Callable[[], Awaitable[Mapping[Subject, Watched]]]:
-    async def watched() -> Mapping[Subject, Watched]:
+def these(running: Mapping[Subject, RunningInstance]) -> Callable[[], Awaitable[Mapping[Subject, RunningInstance]]]:
+    async def watched() -> Mapping[Subject, RunningInstance]:
         return running
 
     return watched
@@ -441,7 +441,7 @@ async def test_to_stand_still_for_ever_because_a_server_was_killed(tmp_path: Pat
             await until(lambda: asyncio.to_thread(state_of, inner), lambda state: state == "S")
             os.kill(inner, signal.SIGSTOP)
             (tmp_path / "frozen").write_text(f"[{outer.pid}]")
-            running = {SOMEBODY: Watched(Bound(str(tmp_path), MIB, False), (outer.pid,))}
+            running = {SOMEBODY: RunningInstance(Bound(str(tmp_path), MIB, False), (outer.pid,))}
             watchdog = asyncio.create_task(Watchdog(Disk(tmp_path), these(running), lambda _: None).run())
             await until(lambda: asyncio.to_thread(state_of, inner), lambda state: state == "S")
             await until(lambda: asyncio.to_thread((tmp_path / "frozen").exists), lambda there: not there)
@@ -525,7 +525,7 @@ async def test_to_keep_the_disk_full_from_a_sandbox_without_storage(tmp_path: Pa
         folder.mkdir()
         with (folder / "content").open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, bytes_used)
-        running[subject] = Watched(Bound(str(folder), 100 * MIB, is_promised), ())
+        running[subject] = RunningInstance(Bound(str(folder), 100 * MIB, is_promised), ())
     now = [0.0]
     watchdog = Watchdog(disk, these(running), told.append, clock=lambda: now[0])
     await watchdog.round()
@@ -559,7 +559,7 @@ async def test_to_use_up_the_files_of_the_disk(tmp_path: Path) -> None:
         folder.mkdir()
         for number in range(count):
             (folder / str(number)).symlink_to("nowhere")
-        running[subject] = Watched(Bound(str(folder), size, subject is not SOMEBODY), ())
+        running[subject] = RunningInstance(Bound(str(folder), size, subject is not SOMEBODY), ())
     watchdog = Watchdog(disk, these(running), told.append)
     await watchdog.round()
     left[0] = 10

@@ -26,7 +26,7 @@ from rota.runtime.measuring import Used
 from rota.runtime.nameless import nameless_bytes
 from rota.runtime.sandbox import Command
 from rota.runtime.space import MIB
-from rota.runtime.watchdog import Bound, Watchdog, Watched
+from rota.runtime.watchdog import Bound, RunningInstance, Watchdog
 from tests.attacks.test_disk import these
 from tests.runtime_container.conftest import engine, make_image, podman
 from tests.runtime_sandbox.conftest import INSIDE, Box, box, make_box
@@ -130,7 +130,7 @@ async def test_to_never_be_measured_because_it_never_stands_still(
     moved = Used(0, is_whole=False)
     monkeypatch.setattr(watchdog, "frozen", never)
     monkeypatch.setattr(watchdog, "used", lambda folder, breathe: moved)
-    running, now = {SOMEBODY: Watched(Bound(str(tmp_path), MIB, True), ())}, [0.0]
+    running, now = {SOMEBODY: RunningInstance(Bound(str(tmp_path), MIB, True), ())}, [0.0]
     looking = Watchdog(Disk(tmp_path), these(running), lambda _: None, clock=lambda: now[0])
     rounds = 0
     while (over := looking.over(SOMEBODY)) is None:
@@ -222,7 +222,7 @@ async def test_to_have_files_wait_where_nobody_looks(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(watchdog, "nameless_bytes", look)
     monkeypatch.setattr(watchdog, "NAMELESS_ROUNDS", 1)
-    running = {SOMEBODY: Watched(Bound(str(tmp_path / "storage"), MIB, True), ())}
+    running = {SOMEBODY: RunningInstance(Bound(str(tmp_path / "storage"), MIB, True), ())}
     looking = Watchdog(Disk(tmp_path), these(running), lambda _: None)
     for number in range(watchdog.UNSEEN_LOOKS_MAX):
         assert looking.over(SOMEBODY) is None, number
@@ -233,7 +233,7 @@ async def test_to_have_files_wait_where_nobody_looks(tmp_path: Path, monkeypatch
 
 async def test_to_have_so_much_that_nobody_else_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Millions of files take minutes. Others are measured meanwhile, and it in the end."""
-    monkeypatch.setattr(watchdog, "LANE_SECONDS", 0.1)
+    monkeypatch.setattr(watchdog, "ROUND_SECONDS_MAX", 0.1)
     go_on, greedy = threading.Event(), Subject("other", "greedy-0", "uid")
     endless = tmp_path / "endless"
 
@@ -243,8 +243,8 @@ async def test_to_have_so_much_that_nobody_else_is_measured(tmp_path: Path, monk
 
     monkeypatch.setattr(watchdog, "used", measured)
     running = {
-        SOMEBODY: Watched(Bound(str(endless), MIB, True), ()),
-        greedy: Watched(Bound(str(tmp_path / "other"), MIB, True), ()),
+        SOMEBODY: RunningInstance(Bound(str(endless), MIB, True), ()),
+        greedy: RunningInstance(Bound(str(tmp_path / "other"), MIB, True), ()),
     }
     looking = Watchdog(Disk(tmp_path), these(running), lambda _: None)
     async with asyncio.timeout(SECONDS_MAX):

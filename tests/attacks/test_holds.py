@@ -18,9 +18,9 @@ import pytest
 
 from rota.client.websocket import Closed, WebSocket
 from rota.runtime import sandbox
-from rota.runtime.runner.box import Box, BoxLost, Command
-from rota.runtime.runner.hosting_process import PythonHost
+from rota.runtime.runner.box import Box, BoxCommand, BoxLost
 from rota.runtime.runner.messages import Handler
+from rota.runtime.runner.python_invoker import PythonInvoker
 from rota.runtime.workspace.discard import discard
 from tests.claims.test_gateway import claim, command, pool, release, until
 from tests.runner.boxes import Bench, in_a_sandbox
@@ -90,7 +90,7 @@ def stays():
 threading.Thread(target=stays, daemon=True).start()
 # Nor does its interpreter say that threads are left.
 for one in gc.get_objects():
-    if type(one).__name__ == "Interpreter":
+    if type(one).__name__ == "InterpreterProgram":
         type(one)._worn = lambda self: ""
 """
 TASKS = "/apis/rota.dev/v1alpha1/namespaces/default/tasks"
@@ -236,7 +236,7 @@ async def test_to_say_of_itself_that_it_is_gone(tmp_path: Path) -> None:
     box = Box((sys.executable, "-I", "-c", LIES), {}, tmp_path / "note")
     await box.start()
     try:
-        with pytest.raises(BoxLost, match="runs on in it"):
+        with pytest.raises(BoxLost, match="run on in it"):
             await box.clear()
     finally:
         await box.stop()
@@ -278,7 +278,7 @@ async def test_to_have_a_call_never_end_by_a_result_that_is_no_text(result: byte
     died: list[str] = []
     handler = Handler("f", "python", 1)
     box = Box((), {}, Path("/nowhere"))
-    host = PythonHost(
+    host = PythonInvoker(
         box, handler, "", lambda *_: pytest.fail("it is passed on"), lambda _: None, lambda _, how, __: died.append(how)
     )
     host._loaded.set_result(None)
@@ -287,7 +287,7 @@ async def test_to_have_a_call_never_end_by_a_result_that_is_no_text(result: byte
         message = b'{"call": "one", "result": ' + result + b"}"
         its.sendall(len(message).to_bytes(4, "big") + message)
         host._read()
-        assert died == ["what it said is not understood"]
+        assert died == ["the process of the function sent a message that is not understood"]
         host._control.close()
 
 
@@ -320,7 +320,7 @@ async def test_to_keep_a_worker_by_an_end_that_cannot_be_written_down(bench: Ben
 @pytest.mark.parametrize("code", [10**30, 256, -65, "0", None])
 async def test_to_have_a_command_end_with_what_is_no_exit_code(code: object) -> None:
     box = Box((), {}, Path("/nowhere"))
-    command = box._commands["1"] = Command()
+    command = box._commands["1"] = BoxCommand()
     box._control, its = socket.socketpair()
     box._control.setblocking(False)
     with its, box._control:

@@ -11,7 +11,7 @@ import pytest
 
 from rota.runtime import containers
 from rota.runtime.container import Engine, Facts
-from rota.runtime.container.availability import Found
+from rota.runtime.container.availability import EngineAvailability
 from rota.runtime.container.images import PULLS_MAX
 from rota.runtime.containers import Containers
 from rota.runtime.interface import Order, Refused, Subject
@@ -63,8 +63,8 @@ async def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     program.with_name("podman.d").mkdir()
     engine = Engine(Facts("podman", str(program), "0"))
 
-    async def available(home: Path) -> Found:
-        return Found(engine, "")
+    async def available(home: Path) -> EngineAvailability:
+        return EngineAvailability(engine, "")
 
     monkeypatch.setattr(containers, "available", available)
     monkeypatch.setattr(containers, "FETCH_NOTICE_SECONDS", 0.1)

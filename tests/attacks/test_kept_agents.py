@@ -61,7 +61,7 @@ async def test_to_slow_down_or_break_the_tasks_that_follow_by_what_they_inherit(
 @in_a_sandbox
 async def test_to_stop_the_agent_for_the_next_task_by_a_signal_that_is_still_under_way(bench: Bench) -> None:
     """It is seen as soon as it was sent, wherever the agent is at that moment."""
-    outside = bench.box._outside
+    outside = bench.box._processes
     assert outside is not None and outside._agent is not None
     agent = outside._agent.pid
     missed = 0

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rota.runtime.files import inside
-from rota.runtime.files.program import Program
-from rota.runtime.files.shell import Tools
+from rota.runtime.files.program import ProgramFiles
+from rota.runtime.files.shell import ToolFiles
 from rota.runtime.instance_log import last_lines
 from rota.runtime.interface import Reach, Subject
 from rota.runtime.runner.tasklog import LogReader, TaskLog
@@ -135,7 +135,7 @@ def test_the_lines_of_a_log_that_is_followed_come_when_they_are_whole(tmp_path: 
     ids=["many", "long", "deep", "object", "type"],
 )
 async def test_to_answer_in_place_of_the_program_that_lists_files(said: bytes) -> None:
-    files = Program(Liar(said), SUBJECT, "main", Reach(sys.executable, "/", "/"))
+    files = ProgramFiles(Liar(said), SUBJECT, "main", Reach(sys.executable, "/", "/"))
     with pytest.raises(FileFailed):
         await files.list("/")
 
@@ -145,7 +145,7 @@ async def test_to_answer_in_place_of_the_program_that_lists_files(said: bytes) -
 )
 async def test_to_answer_without_an_end_as_the_tools_of_an_image(said: bytes) -> None:
     with pytest.raises(FileFailed):
-        await Tools(Liar(said, is_endless=True), SUBJECT, "main").list("/")
+        await ToolFiles(Liar(said, is_endless=True), SUBJECT, "main").list("/")
 
 
 async def test_as_much_as_can_be_said_of_a_folder_is_said_and_that_there_is_more(
@@ -157,5 +157,5 @@ async def test_as_much_as_can_be_said_of_a_folder_is_said_and_that_there_is_more
     assert inside.main([json.dumps({"op": "list", "root": "/", "start": "/", "path": str(tmp_path)})]) == 0
     said = capfd.readouterr().out.encode()
     assert len(said) <= SMALL_BYTES
-    listing = await Program(Liar(said), SUBJECT, "main", Reach(sys.executable, "/", "/")).list("/")
+    listing = await ProgramFiles(Liar(said), SUBJECT, "main", Reach(sys.executable, "/", "/")).list("/")
     assert listing.truncated and len(listing.entries) > 10

@@ -13,7 +13,7 @@ import pytest
 from rota import Client
 from rota.engine import StoreObjects
 from rota.runtime.space import Space
-from rota.runtime.workspace import Limits, Mirror, Source, WorkspaceError, mirrors
+from rota.runtime.workspace import Mirror, Source, WorkspaceError, WorkspaceLimits, mirrors
 from rota.runtime.workspace.mirror import place_name
 from rota.server.collectors import MirrorCollector
 from tests.conformance.planes import LocalPlane, memory
@@ -32,7 +32,7 @@ def repo(tmp_path: Path) -> Repo:
 
 @pytest.fixture
 async def mirror(tmp_path: Path) -> AsyncIterator[Mirror]:
-    made = Mirror(tmp_path / "home", Limits(fresh_seconds=0, stale_seconds=0, mirror_bytes_max=3 * MIB))
+    made = Mirror(tmp_path / "home", WorkspaceLimits(fresh_seconds=0, stale_seconds=0, mirror_bytes_max=3 * MIB))
     yield made
     await made.close()
 

@@ -14,9 +14,9 @@ from rota.api.problems import NOT_JSON
 from rota.cli.command import explained
 from rota.client.channels import ExecFailed, exit_code
 from rota.runtime.runner.box import Box
-from rota.runtime.runner.hosting import TOO_DEEP, Hosting, Running
-from rota.runtime.runner.hosting_command import CommandHost
-from rota.runtime.runner.hosting_log import CallLog
+from rota.runtime.runner.command_invoker import CommandInvoker
+from rota.runtime.runner.function_calls import TOO_DEEP, FunctionCalls, RunningCall
+from rota.runtime.runner.invoker import CallLog
 from rota.runtime.runner.messages import Call, Called, Handler, encode, from_runner
 from rota.server.execution import RESIZE, ExecRequest, ExecSession
 from rota.server.streams import Size
@@ -32,10 +32,10 @@ async def test_to_have_calls_of_a_command_never_end_by_what_it_writes(bench: Ben
     """Each of them would keep its place until its time is up; whoever calls may be who says what is written."""
     for said in NOT_READ:
         ended: asyncio.Future[tuple[Any, ...]] = asyncio.get_running_loop().create_future()
-        host = CommandHost(
+        invoker = CommandInvoker(
             bench.box, Handler("f", "command", 1, command=("cat",)), "/", lambda *end, to=ended: to.set_result(end)
         )
-        host.call(Call("one", Raw(said), 600), CallLog(""))
+        invoker.call(Call("one", Raw(said), 600), CallLog(""))
         async with asyncio.timeout(SECONDS_MAX):
             _, id_, reason, result, *_ = await ended
         assert (id_, reason) == ("one", "Succeeded")
@@ -58,13 +58,15 @@ def levels_max() -> int:
 async def test_to_cut_a_worker_off_by_a_result_that_the_server_cannot_read() -> None:
     """What is just not too deep for the runner would be so within a message, and all calls of the worker be lost."""
     told: list[Called] = []
-    hosting = Hosting(told.append, lambda: None)
-    host = CommandHost(Box((), {}, Path("/nowhere")), Handler("f", "command", 1, command=("cat",)), "/", hosting._ended)
+    calls = FunctionCalls(told.append, lambda: None)
+    invoker = CommandInvoker(
+        Box((), {}, Path("/nowhere")), Handler("f", "command", 1, command=("cat",)), "/", calls._ended
+    )
     most = levels_max()
     for levels in (*range(most - 8, most + 1), 10):
-        running = hosting._calls["one"] = Running(Call("one", Raw(b"null"), 600))
-        running.host = host
-        hosting._ended(host, "one", "Succeeded", Raw(b"[" * levels + b"]" * levels), "", 0)
+        running = calls._calls["one"] = RunningCall(Call("one", Raw(b"null"), 600))
+        running.invoker = invoker
+        calls._ended(invoker, "one", "Succeeded", Raw(b"[" * levels + b"]" * levels), "", 0)
         [said] = from_runner.decode(b"[" + encode(told[-1]) + b"]")
         assert isinstance(said, Called) and (said.reason, said.message) == (
             ("Failed", TOO_DEEP) if levels > 10 else ("Succeeded", "")

@@ -114,7 +114,7 @@ async def test_to_have_the_next_server_follow_a_hostile_name(
     (victim / "file").write_text("kept")
     stored(home, key)
     runtime = await recovered(home)
-    assert "is of no instance" in caplog.text
+    assert "belongs to no instance" in caplog.text
     assert repr(key) in caplog.text
     assert not runtime.runs(("", "", ""))  # type: ignore[arg-type]
     assert list((home / "keeper" / "records").iterdir()) == []

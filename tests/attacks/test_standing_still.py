@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from rota.runtime.runner import box as boxes
-from rota.runtime.runner import python_calls, stopping
+from rota.runtime.runner import interpreters, stopping
 from rota.runtime.runner.box import BoxLost
 from rota.runtime.runner.jobs import Job, Outcome
 from tests.runner.boxes import Bench, in_a_sandbox
@@ -62,9 +62,9 @@ async def test_to_leave_an_agent_that_stands_still_for_the_next_task(bench: Benc
 
 def stop_the_agent(bench: Bench) -> None:
     """As somebody does who entered the box."""
-    outside = bench.box._outside
-    assert outside is not None and outside._agent is not None
-    os.kill(outside._agent.pid, signal.SIGSTOP)
+    processes = bench.box._processes
+    assert processes is not None and processes._agent is not None
+    os.kill(processes._agent.pid, signal.SIGSTOP)
 
 
 @in_a_sandbox
@@ -120,7 +120,7 @@ def deafen():
 
 @in_a_sandbox
 async def test_to_have_the_next_call_wait_for_ever_by_an_interpreter_that_does_not_read(bench: Bench) -> None:
-    python_calls.SEND_SECONDS_MAX = 0.5
+    interpreters.SEND_SECONDS_MAX = 0.5
     bench.write("deaf.py", DEAF)
     assert (await bench.call("deaf:deafen")).reason == "Succeeded"
     async with asyncio.timeout(SECONDS_MAX):

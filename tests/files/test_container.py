@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from rota.runtime.container import Engine
-from rota.runtime.files.access import files_of
 from rota.runtime.files.model import Bytes, Files, Listing, Opened
+from rota.runtime.files.program import files_of
 from rota.runtime.interface import Order, Subject
 from rota.runtime.local import LocalRuntime
 from rota.trees.bounds import ENTRIES_MAX

@@ -47,7 +47,7 @@ async def test_every_call_has_one_answer_and_one_record_whatever_is_killed(town:
     for version in range(1, ROUNDS):
         await more(town, replies)
         what = chance.choice(["host", "runner", "version", "version"])
-        victims = town.runners() if what == "runner" else town.processes("rota host")
+        victims = town.runners() if what == "runner" else town.processes("rota handler")
         if what == "version":
             await town.deploy("storm", CODE.format(version=version), concurrency=3, scale=scale)
         elif victims:

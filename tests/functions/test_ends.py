@@ -20,7 +20,7 @@ from rota.server import controllers
 from tests.functions.town import API, Town, serving
 from tests.workers.farm import farm
 
-HOST, AGENT = "rota host", "rota.runtime.runner.agent"
+HOST, AGENT = "rota handler", "rota.runtime.runner.agent"
 SLEEPER = """
     import os, time
     def handler(event, context):

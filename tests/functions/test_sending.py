@@ -8,15 +8,15 @@ from typing import Any
 
 from msgspec import Raw
 
-from rota.runtime.runner.hosting_log import CallLog
-from rota.runtime.runner.hosting_process import PythonHost
+from rota.runtime.runner.invoker import CallLog
 from rota.runtime.runner.messages import Call
+from rota.runtime.runner.python_invoker import PythonInvoker
 
 
-def host_and_process() -> tuple[PythonHost, socket.socket]:
+def host_and_process() -> tuple[PythonInvoker, socket.socket]:
     """A host whose process is the test: it receives each write apart."""
     nothing: Any = None
-    host = PythonHost(nothing, nothing, "", *[lambda *_: None] * 3)
+    host = PythonInvoker(nothing, nothing, "", *[lambda *_: None] * 3)
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     mine.setblocking(False)
     its.setblocking(False)

@@ -16,7 +16,7 @@ from rota.api.instance import Probe
 from rota.engine import RealClock, VirtualClock
 from rota.runtime.interface import Subject
 from rota.runtime.probes import PASSED, Result, inside
-from rota.runtime.probes.attempt import OVERDUE_SECONDS, Attempts, Place, command_inside
+from rota.runtime.probes.attempt import OVERDUE_SECONDS, Attempts, ProbeTarget, command_inside
 from tests.probes.listening import Server, a_port_without_anybody
 from tests.probes.probing import asking, connecting, getting, settle, subject
 
@@ -34,7 +34,7 @@ async def run_here(subject: Subject, container: str, argv: Sequence[str], second
 
 
 async def made(probe: Probe, way: Network) -> Result:
-    return await Attempts(run_here, RealClock()).make(probe, Place(subject(), "main", way))
+    return await Attempts(run_here, RealClock()).make(probe, ProbeTarget(subject(), "main", way))
 
 
 @WAYS
@@ -123,7 +123,7 @@ async def test_an_answer_that_does_not_come_fails_when_its_time_is_over() -> Non
     clock = VirtualClock()
     async with Server(None).listening() as server:
         probe = getting(server.port, timeout_seconds=7)
-        making = asyncio.create_task(Attempts(run_here, clock).make(probe, Place(subject(), "main", "host")))
+        making = asyncio.create_task(Attempts(run_here, clock).make(probe, ProbeTarget(subject(), "main", "host")))
         while not server.asked:
             await settle()
         assert not making.done()
@@ -163,7 +163,7 @@ async def test_the_program_inside_is_given_time_to_start_and_its_own_failure_is_
         return 137
 
     attempts = Attempts(broken, VirtualClock())
-    result = await attempts.make(connecting(8080, timeout_seconds=2), Place(subject(), "main", "none"))
+    result = await attempts.make(connecting(8080, timeout_seconds=2), ProbeTarget(subject(), "main", "none"))
     assert result.outcome == "Unknown" and given[0] > 2
 
 
@@ -184,7 +184,7 @@ async def test_a_command_is_cancelled_with_its_probe() -> None:
         return 0
 
     clock = VirtualClock()
-    making = asyncio.create_task(Attempts(hanging, clock).make(asking(), Place(subject(), "main", "host")))
+    making = asyncio.create_task(Attempts(hanging, clock).make(asking(), ProbeTarget(subject(), "main", "host")))
     await begun.wait()
     clock.advance(1 + OVERDUE_SECONDS)
     assert (await making).outcome == "Unknown"

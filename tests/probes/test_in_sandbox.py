@@ -16,7 +16,7 @@ from rota.api.egress import Network
 from rota.engine import RealClock
 from rota.runtime.interface import Subject
 from rota.runtime.probes import PASSED
-from rota.runtime.probes.attempt import Attempts, Place
+from rota.runtime.probes.attempt import Attempts, ProbeTarget
 from rota.runtime.sandbox import Bind, available, command, enter, own, uid_of
 from tests.probes.probing import connecting, getting, subject
 
@@ -54,7 +54,7 @@ async def test_the_port_of_an_instance_with_its_own_network_is_probed_from_insid
         entered = enter(started.pid, argv, env={}, cwd="/", uid=uid)
         return await (await asyncio.create_subprocess_exec(*entered.argv, env=entered.env)).wait()
 
-    attempts, place = Attempts(run_inside, RealClock()), Place(subject(), "main", network)
+    attempts, place = Attempts(run_inside, RealClock()), ProbeTarget(subject(), "main", network)
     try:
         assert started.stdout is not None
         assert await started.stdout.readline() == b"listening\n"

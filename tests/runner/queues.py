@@ -12,7 +12,7 @@ from typing import Any
 
 from rota.runtime.composing import AGENT
 from rota.runtime.runner.box import Box
-from rota.runtime.runner.jobqueue import JobQueue, Message, Place
+from rota.runtime.runner.jobqueue import JobPlace, JobQueue, Message
 from rota.runtime.runner.jobs import Job, Outcome
 from rota.runtime.runner.messages import Began, Ended, Returned
 from tests.workers.apart import apart
@@ -32,12 +32,12 @@ class Queue:
         self.box = Box((sys.executable, *AGENT), {"PATH": os.environ["PATH"]}, folder / "note")
         self.jobs = JobQueue(folder / "journal", self._changed, self._send, self._place)
 
-    def _place(self) -> Place | None:
-        return Place(self.box, str(self.folder)) if self.is_ready else None
+    def _place(self) -> JobPlace | None:
+        return JobPlace(self.box, str(self.folder)) if self.is_ready else None
 
     def _changed(self) -> None:
         if self.jobs.has_next and not self.jobs.is_busy and self.is_ready:
-            self.jobs.begin(Place(self.box, str(self.folder)))
+            self.jobs.begin(JobPlace(self.box, str(self.folder)))
         self._news.set()
 
     def _send(self, message: Message) -> None:

@@ -37,7 +37,7 @@ async def test_a_command_fails_with_its_code_and_its_last_lines(bench: Bench) ->
 
 @in_both
 async def test_a_command_that_fails_without_a_word_says_its_code(bench: Bench) -> None:
-    assert (await bench.run("false")).message == "exit code 1, and nothing was said"
+    assert (await bench.run("false")).message == "exit code 1, and no output"
 
 
 @in_both
@@ -130,7 +130,7 @@ async def test_an_agent_that_says_it_failed_has_failed(bench: Bench) -> None:
 @in_both
 async def test_what_was_left_out_is_said(bench: Bench) -> None:
     outcome = await bench.sh("echo ::rota output 1=2")
-    assert outcome.reason == "Succeeded" and outcome.message == "output '1' was left out: this is no name"
+    assert outcome.reason == "Succeeded" and outcome.message == "output '1' was left out: not a name"
 
 
 @in_both

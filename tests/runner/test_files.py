@@ -110,7 +110,7 @@ async def test_a_note_of_them_that_cannot_be_read_is_nothing(bench: Bench) -> No
 
 @plain
 async def test_a_box_in_which_they_cannot_be_handled_is_lost(bench: Bench) -> None:
-    pytest.MonkeyPatch().setattr("rota.runtime.runner.placed.PLACE_SECONDS_MAX", 0.0)
-    with pytest.raises(BoxLost, match="put does not end"):
+    pytest.MonkeyPatch().setattr("rota.runtime.runner.job_files.PLACE_SECONDS_MAX", 0.0)
+    with pytest.raises(BoxLost, match="put took longer"):
         await bench.sh("echo run", files=FILES)
     assert [one.reason for one in bench.journal.pending()] == ["WorkerLost"] and bench.said() == ""

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from rota.runtime.runner import python_calls
+from rota.runtime.runner import interpreters as module
 from rota.runtime.runner.attempt import CALL_TRIES_MAX
 from rota.runtime.runner.box import BoxLost
+from rota.runtime.runner.interpreters import Interpreter, Interpreters
 from rota.runtime.runner.jobs import Outcome
-from rota.runtime.runner.python_calls import Interpreter, Interpreters
 from tests.runner.boxes import Bench, in_a_sandbox, in_both, plain
 from tests.workers.running import eventually
 
@@ -68,7 +68,7 @@ FILES_OF_A_PROCESS = 3
 
 
 def interpreters(bench: Bench) -> list[int]:
-    return [pid for pid, command in bench.below().items() if "interpreter.py" in command]
+    return [pid for pid, command in bench.below().items() if "interpreter_program.py" in command]
 
 
 async def ready(bench: Bench) -> None:
@@ -206,7 +206,7 @@ async def test_a_traceback_is_in_the_log_and_shows_what_is_the_callers(bench: Be
     await bench.call("m:f")
     lines = bench.said().splitlines()
     assert lines[0] == "Traceback (most recent call last):" and lines[-1] == "ValueError: no"
-    assert "interpreter.py" not in bench.said() and bench.said().count('m.py", line') == 2
+    assert "interpreter_program.py" not in bench.said() and bench.said().count('m.py", line') == 2
 
 
 @in_both
@@ -283,7 +283,7 @@ async def test_an_interpreter_that_has_grown_is_not_used_again(bench: Bench) -> 
 
 @plain
 async def test_an_interpreter_is_not_used_for_ever_and_the_next_one_is_ready(bench: Bench) -> None:
-    pytest.MonkeyPatch().setattr(python_calls, "CALLS_MAX", 3)
+    pytest.MonkeyPatch().setattr(module, "CALLS_MAX", 3)
     await ready(bench)
     await bench.executor.warm(bench.box)
     pids = [value(await bench.call("work:pid")) for _ in range(7)]
@@ -293,7 +293,7 @@ async def test_an_interpreter_is_not_used_for_ever_and_the_next_one_is_ready(ben
 
 @plain
 async def test_the_next_one_has_loaded_what_comes_from_elsewhere_and_not_what_is_of_the_tree(bench: Bench) -> None:
-    pytest.MonkeyPatch().setattr(python_calls, "CALLS_MAX", 1)
+    pytest.MonkeyPatch().setattr(module, "CALLS_MAX", 1)
     bench.write("other.py", "")
     bench.write(
         "m.py",
@@ -310,8 +310,8 @@ async def test_the_next_one_has_loaded_what_comes_from_elsewhere_and_not_what_is
 
 @plain
 async def test_the_next_one_is_not_waited_for_when_it_does_not_come_to_an_end_with_what_it_loads(bench: Bench) -> None:
-    pytest.MonkeyPatch().setattr(python_calls, "CALLS_MAX", 1)
-    pytest.MonkeyPatch().setattr(python_calls, "WARM_SECONDS_MAX", 0.0)
+    pytest.MonkeyPatch().setattr(module, "CALLS_MAX", 1)
+    pytest.MonkeyPatch().setattr(module, "WARM_SECONDS_MAX", 0.0)
     (bench.home / "slow.py").write_text("import os, time\nwhile 'KEY' not in os.environ: time.sleep(0.01)\n")
     bench.write("m.py", f"import sys\nsys.path.append({bench.inside_home!r})\nimport slow\ndef f():\n    return 1\n")
     async with asyncio.timeout(30):
@@ -444,12 +444,12 @@ async def test_a_call_is_not_tried_for_ever(bench: Bench) -> None:
 @contextmanager
 def killed_as_they_start(count: int) -> Iterator[None]:
     """Have the first interpreters end before they can be called."""
-    start, program, left = Interpreters._start, python_calls.PROGRAM, count
+    start, program, left = Interpreters._start, module.PROGRAM, count
 
     async def started(self: Interpreters, libraries: list[str]) -> Interpreter:
         nonlocal left
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(python_calls, "PROGRAM", "import os; os.kill(os.getpid(), 9)" if left > 0 else program)
+            patch.setattr(module, "PROGRAM", "import os; os.kill(os.getpid(), 9)" if left > 0 else program)
             left -= 1
             return await start(self, libraries)
 
@@ -469,7 +469,10 @@ async def test_what_a_call_says_in_its_interpreters_name_is_not_believed(bench: 
             "    try: return os.readlink(f'/proc/self/fd/{n}')\n    except OSError: return ''\n",
         )
         outcome = await bench.call("m:f")
-        assert (outcome.reason, outcome.message) == ("Failed", "what the interpreter said is not understood"), rubbish
+        assert (outcome.reason, outcome.message) == (
+            "Failed",
+            "the interpreter sent a message that is not understood",
+        ), rubbish
         assert value(await bench.call("work:give", "1")) == [1]
 
 
@@ -520,7 +523,7 @@ async def test_an_interpreter_has_no_descriptor_of_the_host_but_its_socket(bench
 
 @in_both
 async def test_many_calls_leave_no_descriptor_and_no_memory(bench: Bench) -> None:
-    pytest.MonkeyPatch().setattr(python_calls, "CALLS_MAX", 40)
+    pytest.MonkeyPatch().setattr(module, "CALLS_MAX", 40)
     await ready(bench)
     for _ in range(50):
         await bench.call("work:give", "1")

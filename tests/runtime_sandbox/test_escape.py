@@ -153,7 +153,7 @@ def test_a_storage_that_holds_what_must_be_hidden_is_refused(box: Box) -> None:
 
 def test_a_scratch_folder_that_holds_the_storage_is_refused(box: Box) -> None:
     for scratch in (box.folder, box.storage / "scratch"):
-        with pytest.raises(ValueError, match="must be apart"):
+        with pytest.raises(ValueError, match="must not contain each other"):
             command(["true"], scratch=scratch, storage=Bind(box.storage, "/workspace"), uid=box.uid)
     assert box.storage.is_dir()
 

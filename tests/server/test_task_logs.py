@@ -29,7 +29,7 @@ class Run:
 
     def __init__(self, server: Server, uid: str) -> None:
         self._server = server
-        self._path = Places(server.home).task_log("default", "build", uid)
+        self._path = Places(server.home).tasks / "default" / f"build@{uid}.log"
 
     def write(self, text: bytes) -> None:
         """As an attempt does, each of which opens the log anew."""

@@ -34,7 +34,7 @@ class Writer(Protocol):
 class TaskWriter:
     def __init__(self, home: Path, uid: str) -> None:
         self.path = "/v1/tasks/default/build/logs"
-        self._log = Places(home).task_log("default", "build", uid)
+        self._log = Places(home).tasks / "default" / f"build@{uid}.log"
 
     def write(self, text: bytes) -> None:
         log = TaskLog(self._log)

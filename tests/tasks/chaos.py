@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rota.runtime.runner.journal import Acknowledged, Ended, Record
+from rota.runtime.runner.journal import AcknowledgedRecord, EndRecord, Record
 from tests.control.running.chaos import API, World
 
 WAVE_TASKS = 6
@@ -190,9 +190,9 @@ class Storm(World):
             pending: dict[str, None] = {}
             for line in log.read_bytes().splitlines():
                 match msgspec.json.decode(line.partition(b" ")[2], type=Record):
-                    case Ended(outcome):
+                    case EndRecord(outcome):
                         pending[outcome.id] = None
-                    case Acknowledged(id_):
+                    case AcknowledgedRecord(id_):
                         pending.pop(id_, None)
                     case _:
                         pass

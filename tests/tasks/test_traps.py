@@ -20,7 +20,7 @@ from rota.runtime import composing
 from rota.runtime.interface import Order, Owner, Subject
 from rota.runtime.places import Places
 from rota.runtime.runner.jobs import Job
-from rota.runtime.runner.messages import Configure, Place
+from rota.runtime.runner.messages import BoxPlace, Configure
 from rota.runtime.runner.tasklog import LOG_BYTES_MAX
 from rota.runtime.runner.worker import Worker
 from tests.tasks.errands import SECONDS_MAX, Errands
@@ -175,7 +175,7 @@ def _configuration(folder: Path) -> Configure:
     places = Places(folder / "home")
     places.folder(subject).mkdir(parents=True)
     box = composing.box(places, order, "digest")
-    place = Place(box.argv, box.env, box.folder, box.inside, box.record, box.uid)
+    place = BoxPlace(box.argv, box.env, box.folder, box.inside, box.record, box.uid)
     return Configure("digest", place, "Clean")
 
 

@@ -16,12 +16,21 @@ from typing import Any, Literal
 from rota.api.pool import WorkspaceFile, WorkspaceSpec
 from rota.client.websocket import Closed, WebSocket
 from rota.runtime import composing
-from rota.runtime.entering import Found, find, inside
+from rota.runtime.entering import JoinTarget, find, inside
 from rota.runtime.interface import Order, Owner, Run, Subject
 from rota.runtime.keeper.kernel import descendants_of
 from rota.runtime.local import RUNNER
 from rota.runtime.places import Entry, Places
-from rota.runtime.runner.messages import PROTOCOL, Configure, Hold, Place, Release, Report, ResetPolicy, Source
+from rota.runtime.runner.messages import (
+    PROTOCOL,
+    BoxPlace,
+    Configure,
+    Hold,
+    Release,
+    Report,
+    ResetPolicy,
+    WorkspaceSource,
+)
 from rota.runtime.runners import Runners
 from rota.server.app import refusal
 from rota.server.http import Request, Response
@@ -134,9 +143,9 @@ class Site:
         )
         digest = hashlib.sha256(digest.encode()).hexdigest()
         box = composing.box(self.places, order, digest)
-        place = Place(box.argv, box.env, box.folder, box.inside, box.record, box.uid)
+        place = BoxPlace(box.argv, box.env, box.folder, box.inside, box.record, box.uid)
         spec = more.get("spec")
-        source = Source(spec, "default/", more.get("secret")) if spec is not None else None
+        source = WorkspaceSource(spec, "default/", more.get("secret")) if spec is not None else None
         files: Mapping[str, str] = more.get("files", {})
         told = Configure(digest, place, reset, source, files, tuple(more.get("main", ())), "")
         assert self.runners.send(SUBJECT, told)
@@ -193,7 +202,7 @@ class Site:
         """The process that its box is."""
         return self._entry()[0].pid
 
-    def _entry(self) -> tuple[Found, Entry]:
+    def _entry(self) -> tuple[JoinTarget, Entry]:
         entry = self.places.enter(SUBJECT, "worker")
         assert entry is not None
         return find(self.places, SUBJECT, Run(self._run, "", 0.0), entry), entry

@@ -15,9 +15,8 @@ import pytest
 from rota.runtime.composing import AGENT
 from rota.runtime.keeper.kernel import descendants_of, start_time_of
 from rota.runtime.runner import box as module
-from rota.runtime.runner import note
 from rota.runtime.runner.agent import LENGTH_BYTES, MESSAGE_BYTES_MAX
-from rota.runtime.runner.box import Box, BoxLost
+from rota.runtime.runner.box import Box, BoxLost, read_note
 from tests.workers.apart import apart
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
@@ -69,11 +68,11 @@ async def test_a_command_runs_in_it(tmp_path: Path) -> None:
 async def test_what_it_is_is_written_down_for_as_long_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "note"
     async with boxed(tmp_path):
-        found = note.read(path)
+        found = read_note(path)
         assert found is not None and found.env == ENVIRONMENT
         pid, _, began = found.process.partition("@")
         assert start_time_of(int(pid)) == int(began) and int(pid) in descendants_of(os.getpid())
-    assert note.read(path) is None
+    assert read_note(path) is None
 
 
 @apart

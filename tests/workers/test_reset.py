@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from rota.runtime import sandbox
-from rota.runtime.runner import note
+from rota.runtime.runner.box import read_note
 from tests.server.live import ROTA
 from tests.workers.farm import Farm, farm, pool, running, workspace
 from tests.workspace.conftest import Repo
@@ -194,7 +194,7 @@ def test_a_box_that_is_killed_ends_the_hold_and_leaves_nothing(seen: Seen) -> No
     made = seen.farm
     fresh = made.execute("clean-0", "ls -A /tmp").split()
     made.execute("clean-0", "echo x > work; echo x > ~/work; echo x > /tmp/left")
-    box = note.read(next((made.home / "instances" / "default").glob("clean-0-*/box")))
+    box = read_note(next((made.home / "instances" / "default").glob("clean-0-*/box")))
     assert box is not None
     os.kill(int(box.process.partition("@")[0]), 9)
     made.until(lambda: made.instance("clean-0")["status"].get("assignment", {}).get("phase") == "Done")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.runtime.runner import note
+from rota.runtime.runner.box import read_note
 from rota.runtime.runner.jobs import Job
 from rota.runtime.runner.messages import Acknowledge, Assign, Report
 from rota.runtime.runners import Runners
@@ -161,7 +161,7 @@ async def test_a_box_that_dies_while_nobody_has_it_is_made_again_and_the_tree_st
     (site.tree / "mark").touch()
     before = site.box()
     os.kill(before, signal.SIGKILL)
-    await eventually(lambda: (box := note.read(site.places.box(SUBJECT))) and not box.process.startswith(f"{before}@"))
+    await eventually(lambda: (box := read_note(site.places.box(SUBJECT))) and not box.process.startswith(f"{before}@"))
     await site.until("Idle")
     assert (site.tree / "mark").exists()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.runtime.workspace import Limits, Mirror, Source, WorkspaceError
+from rota.runtime.workspace import Mirror, Source, WorkspaceError, WorkspaceLimits
 from rota.runtime.workspace.mirror import REFRESHED
 from tests.workspace.conftest import Repo, Server
 
@@ -148,7 +148,7 @@ async def test_while_its_origin_is_away_the_old_one_is_used(mirror: Mirror, repo
 
 
 async def test_what_is_too_large_is_not_fetched_and_leaves_nothing(repo: Repo, tmp_path: Path) -> None:
-    mirror = Mirror(tmp_path / "home", Limits(fetch_bytes_max=100_000))
+    mirror = Mirror(tmp_path / "home", WorkspaceLimits(fetch_bytes_max=100_000))
     repo.commit("large", os.urandom(1_000_000))
     assert (await refused(mirror, Source(repo.url))).reason == "TooLarge"
     left = sum(path.stat().st_size for path in mirror.folder.rglob("*") if path.is_file())
@@ -156,7 +156,7 @@ async def test_what_is_too_large_is_not_fetched_and_leaves_nothing(repo: Repo, t
 
 
 async def test_an_origin_that_says_nothing_is_given_up(repo: Repo, server: Server, tmp_path: Path) -> None:
-    mirror = Mirror(tmp_path / "home", Limits(fetch_seconds_max=0.5))
+    mirror = Mirror(tmp_path / "home", WorkspaceLimits(fetch_seconds_max=0.5))
     server.password = "silence"
     assert (await refused(mirror, Source(f"{server.url}/repo/.git", secret=server.secret()))).reason == "TimedOut"
     assert git_processes(mirror) == []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rota.api.pool import Remote, WorkspaceFile, WorkspaceSpec
-from rota.runtime.workspace import Finished, Limits, Mirror, WorkspaceError, prepare, prepared
+from rota.runtime.workspace import Finished, Mirror, WorkspaceError, WorkspaceLimits, prepare, prepared
 from tests.workspace.conftest import ENVIRONMENT, Repo, everything, no_setup
 
 UID = 0x70000123
@@ -192,7 +192,7 @@ async def test_all_of_it_belongs_to_the_instance(mirror: Mirror, repo: Repo, sto
 
 async def test_a_tree_of_too_many_files_is_refused_before_it_is_made(repo: Repo, storage: Path, tmp_path: Path) -> None:
     """Ten levels of ten times the same folder: a few objects that would be ten billion files."""
-    mirror = Mirror(tmp_path / "home", Limits(clone_seconds_max=60, tree_files_max=10_000))
+    mirror = Mirror(tmp_path / "home", WorkspaceLimits(clone_seconds_max=60, tree_files_max=10_000))
     blob = repo.git("hash-object", "-w", "--stdin", stdin="boom")
     tree = repo.git("mktree", stdin="".join(f"100644 blob {blob}\tf{number}\n" for number in range(10)))
     for _ in range(9):
@@ -203,7 +203,7 @@ async def test_a_tree_of_too_many_files_is_refused_before_it_is_made(repo: Repo,
 
 
 async def test_a_tree_of_too_many_bytes_is_refused(repo: Repo, storage: Path, tmp_path: Path) -> None:
-    mirror = Mirror(tmp_path / "home", Limits(tree_bytes_max=1_000_000))
+    mirror = Mirror(tmp_path / "home", WorkspaceLimits(tree_bytes_max=1_000_000))
     repo.commit("zeros", b"\0" * 2_000_000)
     assert (await refused(mirror, spec(repo), storage)).reason == "TooLarge"
 

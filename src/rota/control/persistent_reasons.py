@@ -9,7 +9,7 @@ from rota.api import Function, Instance, Object, Task, TaskSpawner
 from rota.control.functions.preparing import FAILURES as PREPARING
 from rota.control.instances.reasons import TABLE
 from rota.control.spawners.apis import API_NOT_ALLOWED
-from rota.runtime.runner.hosting_loaded import COMMAND_NOT_FOUND, IMPORT_FAILED, TIMED_OUT
+from rota.runtime.runner.invoker import COMMAND_NOT_FOUND, IMPORT_FAILED, TIMED_OUT
 
 INSTANCE: Final = frozenset(one.name for one in TABLE if one.band in ("quota", "failure") and one.name != "Stopped")
 LOADING: Final = frozenset((IMPORT_FAILED, TIMED_OUT, COMMAND_NOT_FOUND))

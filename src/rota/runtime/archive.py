@@ -1,11 +1,11 @@
-"""Archives: where the logs and results of Tasks, the logs of Instances and the code of Functions are kept.
+"""The interface of archives, which keep the logs and results of Tasks, the logs of Instances and the code of Functions.
 
-- An item is kept under its sort and its owner: namespace, name and uid. A namesake that is made later is another owner.
-- What was put is durable when `put` returns, and whole or not there at all. A `put` that fails leaves what was there.
-- Names are steps of a path and nothing else: others are refused with `UnsafeName`, by every archive alike.
-- An item has a bound, whoever puts it.
+- An item is kept by its sort and its owner: namespace, name and uid. A later object of the same name is another owner.
+- An item is durable when `put` returns, and whole or not there at all. A failed `put` leaves the item before it.
+- Names are single steps of a path: every archive refuses others with `UnsafeName`.
+- An item has at most `ITEM_BYTES_MAX`.
 
-Never: knows which Tasks there are. Whoever removes says so.
+Never: knows which Tasks exist. The caller decides what is removed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SORTS: tuple[Sort, ...] = ("log", "result")
 
 
 class TooLarge(ValueError):  # noqa: N818 - says what is the case
-    """More than an item may have. Nothing of it is kept."""
+    """The content is larger than ITEM_BYTES_MAX. Nothing of it is kept."""
 
 
 class Item(NamedTuple):
-    """One thing that is kept of a Task."""
+    """A log or a result of a Task."""
 
     namespace: str
     name: str
@@ -52,31 +52,31 @@ def result_of(namespace: str, name: str, uid: str) -> Item:
 
 
 def checked(item: Item) -> Item:
-    """Return an item whose names are names. Raises `UnsafeName`."""
+    """Return an item after checking its names. Raises `UnsafeName`."""
     step(item.namespace)
     step(f"{item.owner}.{item.sort}")
     return item
 
 
 class Reader(Protocol):
-    """A log, wherever it was left off."""
+    """A log that is read piece by piece."""
 
     def read(self, size: int) -> bytes:
-        """What comes next; empty: nothing yet."""
+        """Return the next bytes; empty: nothing yet."""
         ...
 
     def position(self, behind: int = 0) -> int | str:
-        """Where somebody goes on who has all that was read but the last bytes."""
+        """Return the position that is `behind` bytes before the next one to be read."""
         ...
 
     def close(self) -> None: ...
 
 
 class Archive(Protocol):
-    """Keeps what outlives the worker that made it."""
+    """Keeps items that outlive the worker that made them."""
 
     async def put(self, item: Item, content: bytes) -> None:
-        """Keep an item, in place of what was kept of it. Raises `TooLarge`, and OSError where there is no space."""
+        """Keep an item, in place of an earlier one. Raises `TooLarge`, and OSError if there is no space."""
         ...
 
     async def get(self, item: Item) -> bytes | None:
@@ -84,33 +84,33 @@ class Archive(Protocol):
         ...
 
     async def kept(self, namespace: str, name: str, uid: str) -> Sequence[Item]:
-        """Return what is kept of one owner."""
+        """Return the items of an owner."""
         ...
 
     async def remove(self, namespace: str, name: str, uid: str) -> None:
-        """Remove all that is kept of one owner. Nothing there is no error."""
+        """Remove all items of an owner, if any."""
         ...
 
     def drop(self, namespace: str, name: str, uid_of: UidOf) -> None:
-        """There is no Task of this name any more: remove what is left of it, soon. `uid_of` tells of later ones."""
+        """Remove the items of a deleted Task, in the background. `uid_of` returns the uid of a later namesake."""
         ...
 
     def sweep(self, uid_of: UidOf) -> None:
-        """Remove, soon, what is left of Tasks that went while nobody saw it."""
+        """Remove the items of Tasks that were deleted while no server ran, in the background."""
         ...
 
-    # Logs, which are read while they are written.
+    # Logs can be read while they are written.
 
     def place(self, item: Item) -> str:
-        """Return what a runner is told of where to write a log. Only the runner takes it apart."""
+        """Return the place of a log for a runner, which alone interprets it."""
         ...
 
     def stream(self, item: Item, begin: int = 0) -> Reader:
-        """Read a log from a byte on of all that was ever written to it, and then what comes."""
+        """Read a log from a byte of all that was ever written to it, and then follow it."""
         ...
 
     def written_bytes(self, item: Item) -> int:
-        """Return how much was ever written to a log."""
+        """Return how many bytes were ever written to a log."""
         ...
 
     def instance_log(
@@ -121,19 +121,19 @@ class Archive(Protocol):
         since: tuple[int, int] = (0, 0),
         begin: Place | None = None,
     ) -> Reader:
-        """Read the log of a container: its last lines, or all from a place on, and then what comes.
+        """Read the last lines of a container's log, or all from `begin` on, and then follow it.
 
         `since`: a mark, before which nothing is read.
         """
         ...
 
     def instance_mark(self, subject: Subject, container: str) -> tuple[int, int] | None:
-        """Return how far the log of a container is written by now; None: there is none."""
+        """Return a mark of the current end of a container's log; None: there is no log."""
         ...
 
 
 class BlobArchive(Protocol):
-    """Keeps bytes by their digest, as `rota.runtime.blobs` describes."""
+    """Keeps bytes by their digest. `rota.runtime.blobs` describes the methods."""
 
     blob_bytes_max: int
 
@@ -153,5 +153,5 @@ class BlobArchive(Protocol):
 
 
 async def keep_result(archive: Archive, name: str, uid: str, namespace: str, result: str) -> None:
-    """Keep the result of a Task: before its status is written, which says that there is one."""
+    """Keep the result of a Task. Call it before writing the status that refers to it."""
     await archive.put(result_of(namespace, name, uid), result.encode())

@@ -1,9 +1,9 @@
-"""Blobs: bytes that are kept by their digest, in a home. Code of functions is kept so.
+"""Blobs of a home: bytes that are kept by their digest, such as the code of functions.
 
-Promises: what is here under a digest has that digest; a blob is here whole or not at all, whatever is killed when; the
-same bytes are kept once; one and all of them have a bound.
+A blob under a digest has that digest. It is there whole or not at all, whatever is killed meanwhile; the same bytes are
+kept once; a blob, and all together, have a bound.
 
-Never: decides who may read or write, or what refers to a blob: whoever collects says what is in use.
+Never: decides who may read or write, or which blobs are in use: the caller of `collect` does.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from rota.runtime.space import low_bytes, space_of
 
 BLOB_BYTES_MAX = 64 * 1024 * 1024
 BLOBS_BYTES_MAX = 8 * 1024 * 1024 * 1024
-"""All blobs of a home together."""
+"""The most bytes of all blobs of a home together."""
 UNUSED_SECONDS_MIN = 3600.0
-"""A blob that nothing refers to is kept for so long after it was last put or asked for: what will may be on its way."""
+"""An unused blob is kept so long after it was last put or asked for: an object that refers to it may follow."""
 ABANDONED_SECONDS = 3600.0
-"""What was begun longer ago than this is not being written any more."""
+"""A file that was begun so long ago is not being written any more."""
 CHUNK_BYTES = 256 * 1024
 COUNTED_BYTES_MIN = 64 * 1024
-"""What a blob counts for at least: all of them are looked at when one is put."""
+"""The least bytes that a blob counts for, since each put lists all blobs."""
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 INCOMING = "incoming-"
 
 
 class BlobRefused(ValueError):  # noqa: N818 - says what became of it
-    """What cannot be kept, and why: `WrongDigest`, `TooLarge` or `NoSpace`."""
+    """A blob cannot be kept. The reason is `WrongDigest`, `TooLarge` or `NoSpace`."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -62,20 +62,20 @@ class Blobs:
         self._blobs_bytes_max = blobs_bytes_max
 
     def path(self, digest: str) -> Path:
-        """Where a blob is, if it is here. Only what is a digest has a place."""
+        """Return the path of a blob, which may not exist. Raises ValueError for text that is no digest."""
         if not is_digest(digest):
             raise ValueError(f"{digest!r} is no digest: it is sha256: and 64 hexadecimal digits")
         return self._folder / digest.removeprefix("sha256:")
 
     def size(self, digest: str) -> int | None:
-        """How many bytes a blob has; None: it is not here."""
+        """Return the size of a blob; None: it is not here."""
         try:
             return self.path(digest).stat().st_size
         except FileNotFoundError:
             return None
 
     def keep(self, digest: str) -> bool:
-        """Whether a blob is here; if so, it stays for a while, though nothing may refer to it yet."""
+        """Report whether a blob is here. If so, it is kept for UNUSED_SECONDS_MIN, though nothing refers to it yet."""
         try:
             os.utime(self.path(digest))
         except FileNotFoundError:
@@ -83,20 +83,20 @@ class Blobs:
         return True
 
     def counted(self, digest: str) -> int:
-        """How many bytes a blob counts for; 0: it is not here."""
+        """Return how many bytes a blob counts for; 0: it is not here."""
         size = self.size(digest)
         return max(size, COUNTED_BYTES_MIN) if size is not None else 0
 
     def left(self) -> int:
-        """How many bytes more there is room for: of all blobs, and on the disk before it is short of space."""
+        """Return how many more bytes can be kept, by the bound of all blobs and by the free space of the disk."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         disk = space_of(self._folder)
         return max(0, min(self._blobs_bytes_max - self._used(), disk.free - low_bytes(disk.total)))
 
     async def put(self, digest: str, pieces: AsyncIterator[bytes], share: int | None = None) -> bool:
-        """Keep what comes. Returns False when it was here already; then nothing is taken. Raises `BlobRefused`.
+        """Keep a blob. Returns False if it was here already; then no piece is consumed. Raises `BlobRefused`.
 
-        `share`: the bytes that whoever puts it may still have.
+        `share`: the bytes that the caller may still put.
         """
         path = self.path(digest)
         if self.keep(digest):
@@ -109,7 +109,9 @@ class Blobs:
             with os.fdopen(descriptor, "wb") as file:
                 found = await self._written(file, pieces, left, left if share is None else share)
                 if found != digest:
-                    raise BlobRefused("WrongDigest", f"what came is {found}, not {digest}: it was changed on its way")
+                    raise BlobRefused(
+                        "WrongDigest", f"the received bytes are {found}, not {digest}: they were changed on their way"
+                    )
                 await asyncio.to_thread(_flush, file)
             await asyncio.to_thread(self._name, incoming, path)
         except ConnectionError:
@@ -141,13 +143,13 @@ class Blobs:
         _sync_folder(self._folder)
 
     async def read(self, digest: str) -> AsyncIterator[bytes]:
-        """A blob's bytes. Raises FileNotFoundError."""
+        """Yield a blob's bytes. Raises FileNotFoundError."""
         with self.path(digest).open("rb") as file:
             while piece := await asyncio.to_thread(file.read, CHUNK_BYTES):
                 yield piece
 
     def collect(self, used: Collection[str]) -> list[str]:
-        """Remove what is not used and not new, and what was never finished. Returns the digests that are gone."""
+        """Remove blobs that are not used and not new, and abandoned files. Return the digests of removed blobs."""
         gone: list[str] = []
         now = time.time()
         for path in self._files():
@@ -190,7 +192,7 @@ def _flush(file: IO[bytes]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Without this the name of a file may be lost with the power, though its content is not."""
+    """Sync a folder: without this a power failure may lose the name of a synced file."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The command that makes an order real: in a sandbox, or without one. Nothing is started here."""
+"""Makes the commands of orders, in a sandbox or without one. Starts nothing."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rota.api.egress import written
 from rota.runtime import sandbox, volumes
 from rota.runtime.code.places import CODE, PACKAGES, cached
 from rota.runtime.code.places import INSIDE as INSIDE_OF
-from rota.runtime.interface import Box, Order, Refused
+from rota.runtime.interface import BoxSpec, Order, Refused
 from rota.runtime.places import INSIDE, PRIVATE, Entry, Launch, Places
 from rota.runtime.runner import agent
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
-"""Where programs are looked for, unless the environment says otherwise."""
+"""The default PATH of instances."""
 HOME, TREE = "home", "repo"
-"""What the storage of a worker holds."""
+"""The folders in the storage of a worker."""
 NO_RUNNER = "a worker, or what is prepared with a workspace, runs as a process: leave out runtime container"
 NO_GVISOR = "isolation gvisor is for containers: it takes runtime container"
 PROGRAM = (
@@ -26,13 +26,13 @@ PROGRAM = (
     f"spec = util.spec_from_file_location('rota agent', {str(Path(agent.__file__).absolute())!r}); "
     "module = util.module_from_spec(spec); spec.loader.exec_module(module); module.main()"
 )
-# As a module, which is read as it was compiled, and without all that comes with packages. Its name is for people.
+# As a module, whose compiled form is cached, and without site-packages. The last word shows its name in `ps`.
 AGENT = ("-I", "-S", "-c", PROGRAM, "rota.runtime.runner.agent")
-"""What runs commands in a box. It reads what to do from its standard input, which is a socket."""
+"""The arguments of the agent, which runs commands in a box."""
 
 
 def is_sandboxed(order: Order) -> bool:
-    """Whether an order is carried out in a sandbox. Fails closed."""
+    """Report whether an order runs in a sandbox. Raises `Refused` if it demands one that cannot be made."""
     found = sandbox.available()
     if order.isolation == "gvisor":
         raise Refused("NotIsolated", NO_GVISOR)
@@ -46,7 +46,7 @@ def is_sandboxed(order: Order) -> bool:
 
 
 def command(places: Places, order: Order) -> Launch:
-    """What makes an order real."""
+    """Return the command of an order. Raises `Refused`."""
     if not order.argv or order.keeps_entrypoint:
         raise Refused("ConfigurationError", f"container {order.container} has no command, and a process needs one")
     folder, inside = places.storage(order)
@@ -64,8 +64,8 @@ def command(places: Places, order: Order) -> Launch:
     return Launch(plain.argv, plain.env, cwd)
 
 
-def box(places: Places, order: Order, digest: str) -> Box:
-    """What the runner of an order keeps its commands in. The digest tells it from the last one, which may still run."""
+def box(places: Places, order: Order, digest: str) -> BoxSpec:
+    """Return the box of an order's runner. The digest is part of its scratch folder: an earlier box may still run."""
     folder, inside = places.storage(order)
     argv = (sys.executable, *AGENT)
     if not is_sandboxed(order):
@@ -74,7 +74,7 @@ def box(places: Places, order: Order, digest: str) -> Box:
         home, tree = str(folder / HOME), str(folder / TREE)
         env = {"PATH": PATH, **order.env, "HOME": home}
         places.write_entry(order.subject, order.container, Entry("plain", tree, home, {}))
-        return Box(
+        return BoxSpec(
             argv,
             env,
             str(folder),
@@ -85,12 +85,12 @@ def box(places: Places, order: Order, digest: str) -> Box:
         )
     home, tree = f"{inside}/{HOME}", f"{inside}/{TREE}"
     uid = places.uid(order)
-    # It starts where it can whatever becomes of the tree, which is made anew between two holders.
+    # It starts outside the tree, which is removed and made anew between two holders.
     scratch = places.box_scratch(order.subject, digest)
     env = {"HOME": home, **order.env}
     made = _in_sandbox(places, order, argv, folder, env, inside, scratch=scratch, is_init=True)
     places.write_entry(order.subject, order.container, Entry("sandbox", tree, home, {}, uid))
-    return Box(
+    return BoxSpec(
         tuple(made.argv),
         made.env,
         str(folder),
@@ -103,7 +103,7 @@ def box(places: Places, order: Order, digest: str) -> Box:
 
 
 def _code(places: Places, order: Order) -> list[sandbox.Bind]:
-    """The code of a function and what it requires, as folders of the host that it is shown."""
+    """Return the binds of a function's code and packages. Raises `Refused` while they are not there."""
     named = [(kind, name) for kind, name in ((CODE, order.code), (PACKAGES, order.packages)) if name]
     try:
         found = [sandbox.Bind(cached(places.home, kind, name), INSIDE_OF[kind]) for kind, name in named]
@@ -116,7 +116,7 @@ def _code(places: Places, order: Order) -> list[sandbox.Bind]:
 
 
 def write_volumes(places: Places, order: Order, *, for_all: bool = False) -> list[sandbox.Bind]:
-    """The volumes of an order as folders of the host that it is shown; `for_all` where its user is not known."""
+    """Write the volumes of an order to folders, and return their binds. `for_all`: its user is not known here."""
     top = places.volumes(order.subject, order.container)
     top.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
     try:
@@ -170,4 +170,4 @@ def _plain(order: Order, folder: Path) -> sandbox.Command:
 
 
 def _no_volumes() -> Refused:
-    return Refused("ConfigurationError", "volumes need a sandbox: without one a process has no places of its own")
+    return Refused("ConfigurationError", "volumes need a sandbox: without one a process has no paths of its own")

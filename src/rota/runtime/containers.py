@@ -1,4 +1,4 @@
-"""The containers of a home: what an order for one comes to, and that nothing of them is left."""
+"""The containers of a home: their commands, their images, and their removal."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ NO_EGRESS = (
     "Choose network none or host, or leave out runtime container"
 )
 FETCH_NOTICE_SECONDS = 1.0
-"""An image that takes longer than this to be had is said to be on its way."""
+"""Seconds that an order waits for its image, before it is refused as Provisioning."""
 FETCH_KEPT_SECONDS = 60.0
 
 
 class Containers:
-    """Orders for containers. The engine is looked for when the first one comes."""
+    """Makes the commands of orders for containers. The engine is looked for at the first one."""
 
     def __init__(self, places: Places, *, pulls: bool = True) -> None:
-        """`pulls`: whether images that are not on this host are fetched."""
+        """`pulls`: whether missing images are pulled."""
         self._places = places
         self._pulls = pulls
         self._label = hash_of(str(places.home.resolve()))
         self._fetches: dict[tuple[str, str], asyncio.Task[None]] = {}
-        """By tenant and image, also for a while after it is over: who was told to wait looks again."""
+        """Pulls by tenant and image. Kept for a while after their end: refused orders come again for the result."""
         self._up: dict[str, str] = {}
-        """By the name of a container, the run of which it is known that the container is up."""
+        """The run of each container that is known to be up, by its name."""
         self._pids: dict[str, tuple[str, int]] = {}
-        """By the name of a container, a run of it and the process that this is."""
+        """The run of each container and its pid, by its name."""
 
     async def command(self, order: Order, fetched: Callable[[], None]) -> Launch:
-        """What to execute. `fetched` is told when an image that was on its way is there, or is not."""
+        """Return the command of an order. Raises `Refused`. `fetched` is called at the end of a pull."""
         if order.has_runner:
             raise Refused("ConfigurationError", NO_RUNNER)
         if order.network == "egress":
@@ -51,22 +51,22 @@ class Containers:
             raise Refused("ConfigurationError", f"container {order.container} has no image, and a container needs one")
         await self._fetch(engine, order, fetched)
         name = container_name(order.subject, order.container)
-        # What a client that was killed left.
+        # A killed client may have left a container of this name.
         await engine.remove(name)
         shown = await asyncio.to_thread(self.write_volumes, order)
         storage = await asyncio.to_thread(self._places.storage, order) if order.storage_name else None
         made = engine.command(order, name=name, home_label=self._label, storage=storage, volumes=shown)
         entry = Entry(WAY, order.working_dir, "", {}, None, name)
         self._places.write_entry(order.subject, order.container, entry)
-        # Where an engine's monitor leaves its notes.
+        # An engine's monitor writes files to its working directory.
         return Launch(made.argv, made.env, str(self._places.folder(order.subject)), unmet=engine.unmet(order))
 
     def write_volumes(self, order: Order) -> list[Bind]:
-        # The home keeps everybody else out.
+        # For all users: the mode of the home keeps others out.
         return write_volumes(self._places, order, for_all=True)
 
     async def inside(self, run: Run, entry: Entry, argv: Sequence[str], env: Mapping[str, str], *, tty: bool) -> Launch:
-        """The command that runs `argv` in a container. Raises `Starting`: a run begins with the engine's client."""
+        """Return the command that runs `argv` in a container. Raises `Starting` until the container is up."""
         engine = await self._engine()
         if self._up.get(entry.name) != run.id:
             if not await engine.is_running(entry.name):
@@ -76,7 +76,7 @@ class Containers:
         return Launch(made.argv, made.env)
 
     async def pid(self, run: Run, entry: Entry) -> int | None:
-        """Return the process that a container runs. None: it is not up yet."""
+        """Return the pid of a container's first process; None: it is not up yet."""
         known = self._pids.get(entry.name)
         if known is None or known[0] != run.id:
             found = await (await self._engine()).pid(entry.name)
@@ -86,12 +86,12 @@ class Containers:
         return known[1]
 
     async def ask_to_end(self, entry: Entry | None) -> None:
-        """By the engine: a signal to its client can be lost while that begins."""
+        """Send a container its stop signal by the engine: a client that is just starting may lose a signal."""
         if entry is not None and entry.way == WAY:
             await (await self._engine()).ask_to_end(entry.name)
 
     async def remove(self, subject: Subject) -> None:
-        """Nothing of the containers of an instance is left when this returns."""
+        """Remove the containers of an instance completely."""
         for entry in self._places.entries(subject):
             if entry.way == WAY:
                 self._up.pop(entry.name, None)
@@ -99,7 +99,7 @@ class Containers:
                 await (await self._engine()).remove(entry.name)
 
     async def sweep(self, but: Collection[str] = ()) -> None:
-        """Remove all containers of this home, but those of these names. A home that never had one has no engine."""
+        """Remove all containers of this home but these. A home that never had an engine has none."""
         if not (self._places.home / REMEMBERED).exists():
             return
         engine = (await available(self._places.home)).engine
@@ -125,7 +125,7 @@ class Containers:
         return engine
 
     async def _fetch(self, engine: Engine, order: Order, fetched: Callable[[], None]) -> None:
-        """Returns when an image is there. Raises `Refused` when it is on its way, or cannot be had."""
+        """Return when an image is there. Raises `Refused` while it is being pulled, or if it cannot be."""
         tenant, image = key = order.subject.namespace, order.image
         fetch = self._fetches.get(key)
         if fetch is None:
@@ -137,12 +137,12 @@ class Containers:
         if not fetch.done():
             fetch.add_done_callback(lambda _: fetched())
             raise Refused("Provisioning", f"the image {image} is being fetched")
-        # The next one looks again: it may have been removed, or put there.
+        # The next order looks again: the image may be removed or loaded meanwhile.
         self._fetches.pop(key, None)
         fetch.result()
 
     def _forget_later(self, key: tuple[str, str], fetch: asyncio.Task[None]) -> None:
-        """Forget a fetch that nobody asks about any more."""
+        """Forget an ended pull after FETCH_KEPT_SECONDS."""
 
         def forget() -> None:
             if self._fetches.get(key) is fetch:

@@ -1,4 +1,4 @@
-"""Limits of what runs as a process and says none itself: no instance may take the host, or the server, with it."""
+"""Default limits of process instances, so that no instance can bring down the host or the server."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from rota.runtime.interface import Order
 from rota.runtime.keeper.client import Limits
 
 PIDS = 4_096
-"""Processes and threads of one container."""
+"""The most processes and threads of one container."""
 OPEN_FILES = 65_536
-"""Descriptors of one process."""
+"""The most descriptors of one process."""
 MEMORY_SHARE = 0.75
-"""Of the memory of the host: the rest is for the server, and for whoever has to put things right."""
+"""The share of the host's memory that one instance may have. The rest is for the server and for administrators."""
 RUNNER_PIDS = 16
-"""What the runner beside a worker needs for itself."""
+"""Processes and threads that a worker's runner needs for itself."""
 
 
 def limits_of(order: Order) -> Limits:
-    """Return the limits that an order is held to: its own, and the defaults where it says nothing."""
+    """Return the limits of an order: its own, and defaults for the others."""
     pids = order.pids or PIDS
     return Limits(
         memory=order.memory_bytes or default_memory(),

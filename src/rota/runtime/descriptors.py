@@ -1,4 +1,4 @@
-"""File descriptors: as many as the system grants, and a bound on connections that leaves some for everything else."""
+"""The limit of file descriptors: raised as far as allowed, and shared out to connections."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import resource
 from typing import NamedTuple
 
 WANTED = 65_536
-"""More are of no use: all bounds together are far below."""
+"""The limit that is aimed for. All bounds together are far below it."""
 KEPT = 256
-"""For listeners, the store, logs, files on their way, and runners."""
+"""Descriptors that connections leave for listeners, the store, logs, transfers and runners."""
 
 
 class Connections(NamedTuple):
-    """How many connections there may be of each sort."""
+    """The most connections of each sort."""
 
     remote: int
     local: int
@@ -30,7 +30,7 @@ _inherited: list[int] = []
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of this process as far as it may. Returns what it is then."""
+    """Raise the soft limit of this process up to WANTED, as far as it may. Return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if not _inherited:
         _inherited.append(soft)
@@ -43,19 +43,19 @@ def raise_limit() -> int:
 
 
 def inherited() -> int:
-    """The soft limit that this process was started with: what is run here gets that one."""
+    """Return the soft limit with which this process was started. Instances get that one."""
     return _inherited[0] if _inherited else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def restore(soft: int) -> None:
-    """Lower the soft limit again, in a process that was started by one that raised it."""
+    """Set the soft limit back, in a child of a process that raised it."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def shared_out(limit: int) -> Connections:
-    """Divide what a limit of descriptors leaves."""
+    """Share out the descriptors of a limit to the sorts of connections."""
     left = max(limit - KEPT, 0)
     return Connections(
         *(max(LEAST, min(most, left * part // sum(_PARTS))) for most, part in zip(MOST, _PARTS, strict=True))

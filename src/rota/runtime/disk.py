@@ -1,10 +1,10 @@
-"""Space on the disk of a home: how much is left, whose writes may use it, and a reserve for the store.
+"""Watches the free space of the disk of a home, and keeps a reserve file for the store.
 
-- `ok`: everybody writes.
-- `low`: what is left is for the server's own writes. Tenants' writes are refused, output is dropped.
-- `full`: the reserve is given up, so that the store has its space.
+- `ok`: all writes are allowed.
+- `low`: the space left is for the server's own writes. Tenants' writes are refused, their output is dropped.
+- `full`: the reserve is removed, so that the store can use its space.
 
-A level is left by itself once there is space again. Nothing here ends what uses the space: the watchdog does.
+The level improves by itself once there is space again. The watchdog ends instances that use too much, not this module.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Disk:
         self.look()
 
     def look(self) -> Level:
-        """Measure what is left, and keep or give up the reserve accordingly."""
+        """Measure the free space, and make or remove the reserve accordingly. Return the level."""
         with self._lock:
             self._refresh()
             if self.level == "full":
@@ -58,12 +58,12 @@ class Disk:
             return self.level
 
     def relieve(self) -> bool:
-        """Give up the reserve. Returns whether that has freed anything."""
+        """Remove the reserve. Report whether that freed space."""
         with self._lock:
             return self._give_up()
 
     def why_low(self) -> str:
-        """Why tenants' writes are refused, as of now; empty: they are not."""
+        """Return why tenants' writes are refused now; empty: they are not."""
         with self._lock:
             self._refresh()
         return self._why()
@@ -72,7 +72,7 @@ class Disk:
         try:
             self.space = self._measure(self.home)
         except OSError:
-            return  # A home that cannot be looked at is noticed by what works in it.
+            return  # Writers notice a home that cannot be read.
         before, self.level = self.level, level_of(self.space, self.level)
         if self.level != before:
             log.log(logging.INFO if self.level == "ok" else logging.WARNING, "%s", self._why() or self._recovered())
@@ -90,7 +90,7 @@ class Disk:
         return f"the disk of {self.home} has space again: {self.space.free // MIB} MiB"
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Look periodically, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await asyncio.to_thread(self.look)

@@ -1,10 +1,10 @@
-"""Having the processes of an instance stand still for a moment.
+"""Stops the processes of an instance for a moment, by SIGSTOP.
 
-Only what is in a PID namespace of its own is stopped: neither a runner nor anything of the host. Parents are stopped
-before what is below them and go on after it, so that no shell takes its jobs for stopped.
+Only processes in a PID namespace of their own are stopped: neither a runner nor any of the host. Parents are stopped
+before their children and continued after them, so that no shell considers its jobs as stopped.
 
-Processes may wake each other up (SIGCONT). So all of them are stopped again and again, faster than they can. Those that
-go on all the same are told from those that take long to stop: in the kernel, or on a busy machine.
+Processes may continue each other (SIGCONT). So all of them are stopped repeatedly, faster than they can do that. Those
+that go on all the same are distinguished from those that stop slowly, in the kernel or on a busy machine.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from typing import NamedTuple
 from rota.runtime.keeper import kernel
 
 STOP_SECONDS_MAX = 1.0
-"""What a process is waited for that is in the kernel, and cannot be stopped there."""
+"""The most that is waited for a process in the kernel, which cannot be stopped there."""
 PAUSE_SECONDS = 0.001
 STOPS = 8
-"""How often all are stopped in a row."""
+"""Signals to each process in a row."""
 STILL = (b"T", b"t", b"Z", b"X")
-"""What threads do that are stopped or over."""
+"""States of threads that are stopped or have ended."""
 COMERS_MAX = 20
-"""Processes that begin after all others have been stopped. Who has more makes them faster than they are stopped."""
+"""The most new processes while all are stopped. An instance with more forks faster than it can be stopped."""
 RESTLESS_MAX = 3
-"""What was restless so many times in a row is to be ended."""
-RESTLESS_WHY = "its processes cannot be made to stand still: they wake each other up (SIGCONT), or others come"
+"""An instance that was restless so many times in a row is to be ended."""
+RESTLESS_WHY = "its processes cannot be stopped: they continue each other (SIGCONT), or fork all the time"
 
 
 class Stillness(NamedTuple):
-    """What became of having processes stand still."""
+    """The result of stopping processes."""
 
     is_whole: bool
-    """All of them do."""
+    """All of them are stopped."""
     is_restless: bool = False
-    """Some cannot be stopped, and it is their own doing."""
+    """Some cannot be stopped, by their own doing."""
 
 
 class Frozen:
-    """Processes that have been stopped."""
+    """Stopped processes. `release` continues them."""
 
     def __init__(self, roots: Sequence[int]) -> None:
         self._roots = roots
         self._host = _space("self")
         self._stopped: dict[int, int] = {}
-        """Descriptors, for a number may become another process's."""
+        """Pidfds by pid: a pid may become another process's."""
         try:
             self._began = self._stop()
         except BaseException:
@@ -56,7 +56,7 @@ class Frozen:
             raise
 
     def so_far(self) -> Stillness:
-        """Whether they have stood still up to now: those that take turns may have seemed to, for a moment."""
+        """Report whether they stayed stopped up to now: processes that continue each other may seem so at first."""
         running = [pid for pid in _tree(self._roots, self._host) if _is_moving(pid)]
         is_woken = self._began.is_whole and any(pid in self._stopped for pid in running)
         return Stillness(self._began.is_whole and not running, self._began.is_restless or is_woken)
@@ -101,7 +101,7 @@ class Frozen:
 
 @contextlib.contextmanager
 def frozen(roots: Sequence[int]) -> Iterator[Frozen]:
-    """Stop what runs below these processes, and in their namespaces."""
+    """Stop all processes below these, and in their PID namespaces, for the time of the block."""
     stopped = Frozen(roots)
     try:
         yield stopped
@@ -110,14 +110,14 @@ def frozen(roots: Sequence[int]) -> Iterator[Frozen]:
 
 
 def thaw(roots: Sequence[int]) -> None:
-    """Have go on what somebody stopped who is no more."""
+    """Continue processes that a dead server has stopped."""
     for pid in reversed(_tree(roots, _space("self"))):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGCONT)
 
 
 def _tree(roots: Sequence[int], host: str) -> list[int]:
-    """What runs in the namespaces of what is below these processes, parents first."""
+    """Return all processes in the PID namespaces below these processes, parents first."""
     sizes = kernel.sizes()
     below = [pid for root in roots for pid in kernel.below(root, sizes)]
     spaces = {space for pid in below if (space := _space(pid)) not in ("", host)}

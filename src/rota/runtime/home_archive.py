@@ -1,7 +1,7 @@
-"""The archive of a home: files in its folders, `tasks/NAMESPACE/TASK@UID.log` and `….result`, beside the runners' own.
+"""The archive of a home: files `tasks/NAMESPACE/TASK@UID.log` and `….result`, beside those that runners write.
 
-What is put is written and synced in threads of its own, so many at once and no more: neither the event loop nor what
-else waits for a disk waits for that.
+Items are written and synced in threads of its own, at most PUTS_AT_ONCE_MAX at once, so that neither the event loop nor
+other users of threads wait for the disk.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from rota.runtime.task_logs import TaskLogs, UidOf
 
 PUTS_AT_ONCE_MAX = 4
 NEW_MAX = 1000
-"""Names for what is not whole yet: more than there can be at once. They go with their owner, should one be left."""
+"""Names of temporary files, more than can be in use at once. A file that is left is removed with its owner."""
 
 
 class HomeArchive:
-    """The archive of a home. `close` it."""
+    """The archive of a home. Owns threads and tasks: call `close`."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -126,7 +126,7 @@ def _replace(path: Path, new: Path, content: bytes) -> None:
     except BaseException:
         new.unlink(missing_ok=True)
         raise
-    # Without this the name may be lost with the power, though the content is not.
+    # Without this a power failure may lose the name of a synced file.
     for folder in (path.parent, path.parent.parent) if is_new else (path.parent,):
         _sync(folder)
 

@@ -1,4 +1,4 @@
-"""The log of a container: a file, and before it those that it was put aside as when it was full."""
+"""Reads the log of a container: a file, and the older ones that it was rotated to."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from zlib import crc32
 from rota.registry.errors import bad_request
 
 TAIL_BYTES_MAX = 4 * 1024 * 1024
-"""Of what was written before, at most."""
+"""The most bytes of existing output that are read."""
 LOOKED_BACK_BYTES = 16 * 1024
 """The end of a text, in which its last lines are looked for first."""
 MARK_BYTES = 64
-"""So much before a position is compared: the number of a file that is gone may be another file's by now."""
+"""Bytes before a position that are compared: the inode of a removed file may be another file's by now."""
 MISSING = b"[rota: what was written in between is not kept]\n"
 LISTINGS_MAX = 10
-"""Files are listed again when they were put aside meanwhile. That is seldom: each is several megabytes."""
+"""The most repetitions of a listing, after a rotation meanwhile. Rotations are rare: a file has several megabytes."""
 
 _POSITION = re.compile(r"([0-9]{1,20})-([0-9]{1,15})-([0-9a-f]{8})")
 
 
 class Place(NamedTuple):
-    """A byte of a log: the number of the file, how far in it, and a checksum of what is before."""
+    """A position in a log: the inode of the file, the offset, and a checksum of the bytes before it."""
 
     file: int
     offset: int
@@ -32,11 +32,11 @@ class Place(NamedTuple):
 
 
 BEGINNING = Place(0, 0, 0)
-"""Of all that is there."""
+"""The position before all existing output."""
 
 
 def place_in(text: str) -> Place | None:
-    """What a position stands for; None: there is none."""
+    """Parse a position; empty text: None. Raises a bad request for other text."""
     if not text:
         return None
     found = _POSITION.fullmatch(text)
@@ -46,10 +46,10 @@ def place_in(text: str) -> Place | None:
 
 
 class InstanceLog:
-    """Reads the log of a container: its last lines, or all from a place on; and then what comes."""
+    """Reads the last lines of a container's log, or all from a position on, and then follows it."""
 
     def __init__(self, path: Path, lines: int, since: tuple[int, int] = (0, 0), begin: Place | None = None) -> None:
-        """`since` is a file's number and a size: of that file and those before, nothing earlier is read."""
+        """`since`: the inode of a file and an offset, before which nothing is read."""
         self._path = path
         self._lines = lines
         self._since = since
@@ -57,12 +57,12 @@ class InstanceLog:
         self._has_begun = False
         self._file: BinaryIO | None = None
         self._rest = b""
-        """What is read next, before what comes in the file."""
+        """Bytes to return before those of the file."""
         self._note = b""
-        """What is said before that, and is in no file."""
+        """A note to return before all others, which is in no file."""
 
     def read(self, size: int) -> bytes:
-        """What comes next; empty: nothing yet."""
+        """Return the next bytes; empty: nothing yet."""
         self._start()
         if self._note:
             note, self._note = self._note, b""
@@ -73,14 +73,14 @@ class InstanceLog:
         piece = self._file.read(size) if self._file is not None else b""
         if piece or not self._was_put_aside():
             return piece
-        # Once more: it may have been written to until it was.
+        # Once more: it may have been written to until the rotation.
         if self._file is not None and (piece := self._file.read(size)):
             return piece
         self._open_next()
         return self._file.read(size) if self._file is not None else b""
 
     def position(self, behind: int = 0) -> str:
-        """Where somebody goes on who has all that was read but the last bytes."""
+        """Return the position that is `behind` bytes before the next one to be read."""
         self._start()
         file = self._file
         if file is None:
@@ -94,7 +94,7 @@ class InstanceLog:
             self._file.close()
             self._file = None
 
-    # Where it begins.
+    # The beginning.
 
     def _start(self) -> None:
         if self._has_begun:
@@ -105,17 +105,17 @@ class InstanceLog:
             self._rest = b"" if self._file is None else _tail(self._file, self._lines, self._since)
         elif not self._go_to(self._begin):
             self._file = self._oldest()
-            # Nothing is missing where nothing was received before.
+            # Nothing is missing for a reader that has received nothing before.
             self._note = MISSING if self._begin != BEGINNING else b""
 
     def _go_to(self, place: Place) -> bool:
-        """Go on at a place, if what is there is what it was."""
+        """Continue at a position, if the bytes before it are the same. Returns False if they are not there any more."""
         for path, number in self._files():
             file = _opened(path) if number == place.file else None
             if file is None:
                 continue
             size, floor = os.fstat(file.fileno()).st_size, self._floor(number)
-            # Whether somebody knows what is before the floor is not told: checksums of guesses would be read by that.
+            # No checksum reaches below the floor: a tenant could test guesses of bytes that it may not read.
             if place.offset < floor or (place.offset <= size and _mark(file, place.offset, floor) == place.mark):
                 self._file = file
                 file.seek(max(place.offset, floor))
@@ -133,10 +133,10 @@ class InstanceLog:
     def _floor(self, number: int) -> int:
         return self._since[1] if number == self._since[0] else 0
 
-    # From one file to the next.
+    # Rotation.
 
     def _was_put_aside(self) -> bool:
-        """Whether there is another file under the name by now."""
+        """Report whether another file has the name by now."""
         try:
             now = self._path.stat().st_ino
         except FileNotFoundError:
@@ -144,7 +144,7 @@ class InstanceLog:
         return self._file is None or os.fstat(self._file.fileno()).st_ino != now
 
     def _open_next(self) -> None:
-        """The file that was begun after this one; if this one is gone, the oldest that there is."""
+        """Open the next newer file; if the current one was removed, the oldest."""
         own = os.fstat(self._file.fileno()).st_ino if self._file is not None else 0
         files = self._files()
         after = next((at + 1 for at, (_, number) in enumerate(files) if number == own), 0)
@@ -154,7 +154,7 @@ class InstanceLog:
             self._file = file
 
     def _files(self) -> list[tuple[Path, int]]:
-        """All that there are and may be read, with their numbers, the oldest first."""
+        """Return the files that may be read, with their inodes, the oldest first."""
         found = self._listed()
         for _ in range(LISTINGS_MAX):
             again = self._listed()
@@ -180,7 +180,7 @@ def _text(place: Place) -> str:
 
 
 def _mark(file: BinaryIO, offset: int, floor: int) -> int:
-    """The checksum of what is before a byte, and not before the floor."""
+    """Return the checksum of the bytes before an offset, down to the floor."""
     begin = max(floor, offset - MARK_BYTES)
     return crc32(os.pread(file.fileno(), offset - begin, begin))
 
@@ -193,7 +193,7 @@ def _opened(path: Path) -> BinaryIO | None:
 
 
 def _tail(file: BinaryIO, lines: int, since: tuple[int, int]) -> bytes:
-    """The last lines of a file, which is left at its end."""
+    """Return the last lines of a file, and leave it at its end."""
     size = file.seek(0, os.SEEK_END)
     floor = since[1] if os.fstat(file.fileno()).st_ino == since[0] else 0
     file.seek(max(floor, size - TAIL_BYTES_MAX))
@@ -201,9 +201,9 @@ def _tail(file: BinaryIO, lines: int, since: tuple[int, int]) -> bytes:
 
 
 def last_lines(text: bytes, count: int) -> bytes:
-    """The last lines of a text; one that is not complete yet is one.
+    """Return the last lines of a text. An incomplete last line counts.
 
-    Found by counting: to look for one line after the other takes seconds where a log has millions of them.
+    Bisects by counting newlines: a search for each line takes seconds in a log with millions of them.
     """
     if count <= 0:
         return b""
@@ -223,5 +223,5 @@ def last_lines(text: bytes, count: int) -> bytes:
 
 
 def newlines(text: bytes) -> int:
-    """Count them. Ten times as fast as `count`, where there are many."""
+    """Count newlines. Ten times as fast as `bytes.count` where there are many."""
     return len(text) - len(text.translate(None, b"\n"))

@@ -1,7 +1,7 @@
-"""What a runtime is: how an Instance becomes real, and how that is seen.
+"""The interface of runtimes, which make Instances real and report what becomes of them.
 
-A run is named by its instance, its container and a number. To start a run twice has one effect. What is seen is told at
-once and is never made up: a runtime that was away tells everything that happened meanwhile.
+A run is named by its instance, its container and a number. A second start of a run has no effect. A runtime reports
+only what it has observed, at once; one that was away reports what happened meanwhile.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from rota.api.egress import Network, Policy
 from rota.runtime.archive import Archive
 
 Wish = Literal["none", "sandbox", "gvisor"] | None
-"""How an instance is to be kept apart; None: as the host can."""
+"""The isolation that an instance demands; None: as the host can."""
 Reason = Literal[
     "ImageUnavailable", "ConfigurationError", "Provisioning", "NotIsolated", "HubUnreachable", "KeeperTooOld"
 ]
 
 
 class Subject(NamedTuple):
-    """Which Instance: a namesake that is made later is another one."""
+    """The identity of an Instance: a later one of the same name has another uid."""
 
     namespace: str
     name: str
@@ -30,22 +30,22 @@ class Subject(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Whose storage it is."""
+    """The owner of a storage."""
 
     name: str
     uid: str
 
 
 class Exit(Struct, frozen=True):
-    """How a run ended."""
+    """The end of a run."""
 
     time: float
     code: int | None = None
     signal: int | None = None
     reason: str = ""
-    """As one word, where neither code nor signal says it: OutOfMemory, KeeperLost."""
+    """One word, if neither code nor signal is the reason: OutOfMemory, KeeperLost."""
     lines: str = ""
-    """The last of its output."""
+    """The end of its output."""
 
     @property
     def failed(self) -> bool:
@@ -57,22 +57,22 @@ class Run(Struct, frozen=True):
 
     number: int
     id: str
-    """The runtime's own name for it."""
+    """The runtime's own id of it."""
     started: float
     exit: Exit | None = None
     limits_unmet: tuple[str, ...] = ()
-    """Limits of the order that this host cannot hold: cpu, memory."""
+    """Limits of the order that this host cannot hold, such as cpu and memory."""
 
 
 class Overuse(NamedTuple):
-    """Why an instance must end: what it has on the disk."""
+    """The reason why an instance must end: it uses too much of the disk."""
 
     reason: Literal["StorageExceeded", "DiskPressure"]
     message: str
 
 
 class Order(Struct, frozen=True):
-    """What is to run. Everything that it refers to is filled in: it holds secrets, and is shown to nobody."""
+    """A run to start, with all references resolved. It holds secrets, and must never be shown or logged."""
 
     subject: Subject
     container: str
@@ -80,38 +80,38 @@ class Order(Struct, frozen=True):
     argv: tuple[str, ...]
     env: Mapping[str, str]
     keeps_entrypoint: bool = False
-    """argv is arguments for what an image runs by itself."""
+    """argv are arguments for the entrypoint of the image."""
     runtime: Literal["process", "container"] = "process"
     has_runner: bool = False
-    """What is started is a runner; the rest says what it keeps its box in."""
+    """A runner is started; the other fields describe its box."""
     image: str = ""
     working_dir: str = ""
     storage_name: str = ""
-    """The directory that survives, by its name in the namespace; empty: none."""
+    """The name of the storage, which outlives the instance; empty: none."""
     storage_path: str = ""
     storage_owner: Owner | None = None
-    """Whose it is: what another one of the same name left is not for it."""
+    """The owner of the storage. A storage that another owner of the same name left is removed first."""
     storage_bytes: int | None = None
-    """How much it may hold; None: what anybody may have."""
+    """The size of the storage; None: the default bound of the watchdog."""
     volumes: Mapping[str, Mapping[str, bytes]] = {}
-    """Folders of files that only the run can read, by the place that each has inside."""
+    """Folders of files that only the run can read, by their paths inside."""
     isolation: Wish = None
     network: Network = "host"
     egress: tuple[str, ...] = ()
-    """What can be reached with network egress, each as a person writes it."""
+    """The targets that can be reached with network egress, as written in a manifest."""
     memory_bytes: int | None = None
     cpus: float | None = None
     pids: int | None = None
     code: str = ""
-    """The code of a function, by the name that it has in the cache of the home; empty: none."""
+    """The name of a function's code in the cache of the home; empty: none."""
     packages: str = ""
-    """The packages that it requires, likewise."""
+    """The name of the packages that it requires, likewise."""
     lease_seconds: float | None = None
-    """After which it is ended unless that is extended, whoever is there; None: it has no lease."""
+    """The lease: the run is ended after this time unless it is extended, server or no server. None: no lease."""
 
 
 class Refusal(Struct, frozen=True):
-    """A destination that was asked for in vain, why, and how often."""
+    """A destination that the network of an instance refused, the reason, and how often."""
 
     host: str
     port: int
@@ -119,27 +119,27 @@ class Refusal(Struct, frozen=True):
     count: int
 
 
-class Box(Struct, frozen=True):
-    """What a runner keeps its commands in, and where it puts what they work on. It holds secrets, as an order does."""
+class BoxSpec(Struct, frozen=True):
+    """The command of a runner's box, and its folders. It holds secrets, as an order does."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     folder: str
     """The storage, on the host."""
     inside: str
-    """The place that it has in the box."""
+    """The path of the storage in the box."""
     record: str
-    """A file of the host for what was prepared in the storage; it goes with the storage."""
+    """A file of the host for the record of the prepared tree. It is removed with the storage."""
     uid: int | None = None
-    """Whose the storage is; None: Rota's own."""
+    """The owner of the storage; None: the user of Rota."""
     code: str = ""
-    """Where the code of a function is in the box; empty: there is none."""
+    """The path of a function's code in the box; empty: there is none."""
     packages: str = ""
-    """Where the packages are that it requires, likewise."""
+    """The path of its packages, likewise."""
 
 
 class Refused(Exception):  # noqa: N818
-    """A runtime cannot start what was ordered. To order the same again is no use until something changes."""
+    """A runtime cannot start an order. The same order is refused again until something changes."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -147,25 +147,25 @@ class Refused(Exception):  # noqa: N818
 
 
 class NotRunning(Exception):  # noqa: N818
-    """There is nothing to run a command in."""
+    """The container does not run, so no command can run in it."""
 
 
 class Reach(NamedTuple):
-    """How the files of a container are got at."""
+    """The way to the files of a container."""
 
     python: str
-    """The interpreter that is there, as in all that Rota makes itself; empty: only what an image has."""
+    """The Python inside, which all environments of Rota itself have; empty: there are only the tools of an image."""
     root: str = "/"
-    """Where absolute paths begin, and what nothing may leave."""
+    """The folder where absolute paths begin, and which no path may leave."""
     start: str = ""
-    """Where relative ones begin."""
+    """The folder where relative paths begin."""
 
 
 class Execution(Protocol):
-    """A command that runs beside what an instance runs."""
+    """A command that runs beside an instance."""
 
     async def wait(self) -> int:
-        """Its exit code; of one that a signal ended, 128 more than the signal."""
+        """Wait for its exit code: 128 plus the signal, if one ended it."""
         ...
 
     async def signal(self, number: int) -> None: ...
@@ -176,62 +176,62 @@ class Runtime(Protocol):
 
     name: str
     policy: Policy
-    """Which network it gives to what does not say, and to those who are no admins at most."""
+    """The default network of instances, and the most that those without admin rights may have."""
 
     @property
     def archive(self) -> Archive:
-        """Keeps what its instances write, and what comes of tasks."""
+        """The archive of the logs of its instances, and of the results of tasks."""
         ...
 
     def runs(self, subject: Subject) -> Mapping[str, Run]:
-        """The newest run of each container of an Instance that the runtime knows of."""
+        """Return the newest run of each container of an Instance."""
         ...
 
     def known(self, namespace: str, name: str) -> list[Subject]:
-        """Everything of this name that it knows of: also what was made under it earlier."""
+        """Return all Instances of this name that it knows, also earlier ones."""
         ...
 
     def isolates(self, wanted: Wish, runtime: str | None = None) -> tuple[bool, str]:
-        """Whether what is started with this wish is kept apart; and how, or why not."""
+        """Return whether a run with this wish is isolated, and the way of it, or why not."""
         ...
 
     def overuse(self, subject: Subject) -> Overuse | None:
-        """Why an instance must end, if it has more on the disk than it may."""
+        """Return why an instance must end, if it has more on the disk than it may."""
         ...
 
     async def cpu_seconds(self, subjects: Collection[Subject]) -> Mapping[Subject, float]:
-        """Return the CPU time of Instances since each began. Those of which it is not known are left out."""
+        """Return the CPU seconds of Instances since each began. Those whose CPU time is not known are left out."""
         ...
 
     def refused(self, subject: Subject) -> Sequence[Refusal]:
-        """What an Instance asked its network for in vain since this was last asked; the last of it."""
+        """Return the last refusals of an Instance's network since the last call."""
         ...
 
     async def start(self, order: Order) -> Run:
-        """Start a run, unless it was started: then what became of it. Raises `Refused`."""
+        """Start a run, or return it if it was started before. Raises `Refused`."""
         ...
 
     async def extend(self, leases: Mapping[Subject, float | None], *, unleased: bool = False) -> None:
-        """Let what runs go on for so many seconds from now, whatever lease it had; None: for ever. Not of containers.
+        """Set the leases of all runs of Instances, in seconds from now; None: no lease. Not of containers.
 
-        `unleased`: only what has no lease.
+        `unleased`: only of runs without a lease.
         """
         ...
 
     async def update(self, order: Order) -> None:
-        """Renew the files of a run."""
+        """Write the volumes of a run again."""
         ...
 
-    async def box(self, order: Order, digest: str) -> Box:
-        """What the runner of an instance is to keep its commands in, under this name. Raises `Refused`."""
+    async def box(self, order: Order, digest: str) -> BoxSpec:
+        """Return the box for the runner of an instance. `digest` names it among later ones. Raises `Refused`."""
         ...
 
     async def stop(self, subject: Subject, grace_seconds: float) -> None:
-        """End all runs of an Instance. When this returns nothing of them is alive, and they are forgotten."""
+        """End all runs of an Instance. When this returns, no process of them is alive, and they are forgotten."""
         ...
 
     async def end(self, subject: Subject, container: str, grace_seconds: float) -> None:
-        """End one run, whose end is then seen as any other."""
+        """End one run. Its end is reported as any other."""
         ...
 
     async def exec(
@@ -248,28 +248,28 @@ class Runtime(Protocol):
         ...
 
     def entries(self, subject: Subject) -> int:
-        """Return a number that is another one as soon as `exec` is called. 0: no call that this process knows of."""
+        """Return a number that changes as soon as `exec` is called. 0: this process has seen no call."""
         ...
 
     def storages(self) -> Iterable[tuple[str, Owner]]:
-        """The owners of all storage there is, each with its namespace."""
+        """Return the owners of all storages, each with its namespace."""
         ...
 
     async def drop_storage(self, namespace: str, owner: Owner, name: str = "") -> None:
-        """Remove all storage of an owner, or one of it. Nothing runs in it."""
+        """Remove all storages of an owner, or the one of this name. No process may run in them."""
         ...
 
     def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
-        """Be told of every Instance of which something has changed. Returns how to end that."""
+        """Call `heard` for each Instance that has changed. Return a function that ends that."""
         ...
 
 
 @runtime_checkable
 class HasFiles(Protocol):
-    """A runtime that can be asked for the files of what it runs: by a command beside them."""
+    """A runtime whose files can be accessed, by commands beside its runs."""
 
     def reach(self, subject: Subject, container: str) -> Reach:
-        """How the files of a container that runs are got at. Raises `NotRunning`."""
+        """Return the way to the files of a container. Raises `NotRunning`."""
         ...
 
     async def exec(
@@ -282,5 +282,5 @@ class HasFiles(Protocol):
         streams: tuple[int, int, int],
         tty: bool,
     ) -> Execution:
-        """As of any runtime."""
+        """Run a command where a container runs; see `Runtime.exec`."""
         ...

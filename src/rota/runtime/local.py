@@ -1,4 +1,4 @@
-"""Instances on this machine, as children of the keeper; in a sandbox wherever the host can make one."""
+"""The runtime of this machine: Instances as children of the keeper, in a sandbox wherever the host can make one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from rota.runtime.container import container_name
 from rota.runtime.containers import WAY, Containers
 from rota.runtime.defaults import limits_of
 from rota.runtime.disk import Disk
-from rota.runtime.egress.refusals import Watched as WatchedEgress
+from rota.runtime.egress.refusals import RefusalWatch
 from rota.runtime.entering import Starting, find, inside, own_streams, process_of
 from rota.runtime.home_archive import HomeArchive
 from rota.runtime.interface import (
-    Box,
+    BoxSpec,
     Execution,
-    Exit,
     NotRunning,
     Order,
     Overuse,
@@ -39,54 +38,47 @@ from rota.runtime.interface import (
     Wish,
 )
 from rota.runtime.keeper.client import (
-    Exited,
     Keeper,
     KeeperError,
-    KeeperGone,
     Limits,
     LogSpec,
-    Record,
-    Snapshot,
-    Started,
 )
 from rota.runtime.keeper.client import (
     KeeperExecution as KeptExecution,
 )
 from rota.runtime.keeper.kernel import start_time_of
 from rota.runtime.keeper.records import SET_ASIDE
-from rota.runtime.paths import UnsafeName, step
+from rota.runtime.kept_runs import KeptRuns, key_of
+from rota.runtime.paths import UnsafeName
 from rota.runtime.places import Entry, Launch, Places
 from rota.runtime.removing import waited_for
-from rota.runtime.runner import note
+from rota.runtime.runner.box import write_note
 from rota.runtime.task_logs_bounds import keep_bounded
 from rota.runtime.usage import cpu_seconds
-from rota.runtime.watchdog import SCRATCH_BYTES_MAX, Bound, Watchdog, Watched, read_bound, write_bound
+from rota.runtime.watchdog import SCRATCH_BYTES_MAX, Bound, RunningInstance, Watchdog, read_bound, write_bound
 
 log = logging.getLogger(__name__)
 
 NO_POLICY = Policy()
 REFUSALS_SECONDS = 2.0
-"""How often it is looked for what was refused to instances with network egress."""
-TAIL_BYTES_MAX = 2_048
-TAIL_LINES_MAX = 10
-"""Of the output of what has ended, for people."""
+"""Seconds between two looks at the refusals of egress proxies."""
 RUNNER = ("-P", "-m", "rota.runtime.runner")
 CONTAINER_GRACE_SECONDS = 1.5
-"""What containers have to end by themselves when everything is to end."""
+"""The grace of containers in a shutdown."""
 SIGNALLED = 128
-"""What a shell adds to a signal's number, to tell it from an exit code."""
+"""Added to the number of a signal, as a shell does it, to make an exit code of it."""
 STRANGER_SECONDS_MAX = 5.0
-"""How long the start of a server waits for the end of what is of no instance."""
+"""Seconds that the start of a server waits for the end of a process that belongs to no instance."""
 ENTER_SECONDS_MAX, ENTER_PAUSE_SECONDS = 5.0, 0.005
-"""How long a command waits for what it is to run in to be there, and how often that is looked at."""
+"""The most that a command waits until it can enter an instance, and the pause between two tries."""
 CONTAINER_SECONDS_MAX, CONTAINER_PAUSE_SECONDS = 30.0, 0.1
-"""The same for a container, which an engine takes longer to make, and to be asked about."""
+"""The same for a container, which an engine starts and inspects more slowly."""
 
 
 class LocalRuntime:
-    """What runs in one home. Use it in an `async with`; what runs goes on when it is left.
+    """The runtime of one home. Use it in an `async with`; instances run on when it is left.
 
-    A home in which nothing ever ran has no keeper: one is started when something is to run.
+    A keeper is started with the first run of a home.
     """
 
     name = "local"
@@ -101,10 +93,10 @@ class LocalRuntime:
         policy: Policy = NO_POLICY,
         listeners: Sequence[socket.socket] = (),
     ) -> None:
-        """`introduce`: what a runner is told of where its gateway is, and how it makes itself known there.
+        """`introduce` returns the variables by which a runner finds its gateway, and authenticates itself there.
 
-        `disk`: whose space is watched; None: what instances have on it is not measured.
-        `listeners`: the server's own sockets, whose ports nothing that runs here takes while there is no server.
+        `disk`: the disk of the home; None: the use of it by instances is not measured.
+        `listeners`: the server's own sockets, which the keeper holds while there is no server.
         """
         self._places = Places(home)
         self._home = self._places.home
@@ -113,18 +105,14 @@ class LocalRuntime:
         self._introduce = introduce
         self.policy = policy
         self._containers = Containers(self._places, pulls=policy.network == "host")
-        self._runs: dict[Subject, dict[str, Run]] = {}
-        self._strange: set[str] = set()
-        """Keys of the keeper's that are of no instance."""
-        self._listeners: list[Callable[[Subject], None]] = []
+        self._runs = KeptRuns(self._places)
         self._following: asyncio.Task[None] | None = None
-        self._known = asyncio.Event()
         self._connecting = asyncio.Lock()
         self.archive = HomeArchive(self._places)
-        self._watchdog = Watchdog(disk, self._watched, self._tell) if disk is not None else None
+        self._watchdog = Watchdog(disk, self._watched, self._runs.notify) if disk is not None else None
         self._entries: dict[Subject, int] = {}
         self._numbers = itertools.count(1)
-        self._refused = WatchedEgress(self._places.refused_egress)
+        self._refused = RefusalWatch(self._places.refused_egress)
         self._watching_egress: asyncio.Task[None] | None = None
         self._disk = disk
         self._watching: asyncio.Task[None] | None = None
@@ -154,31 +142,18 @@ class LocalRuntime:
         return True
 
     async def _connected(self) -> None:
-        """Returns when everything that runs is known."""
+        """Connect to the keeper, and return when all runs are known."""
         async with self._connecting:
             if self._following is None:
                 await self._keeper.__aenter__()
                 self._warn_of_damage()
-                self._following = asyncio.create_task(self._follow(), name="keeper")
-                await self._until_known(self._following)
+                self._following = asyncio.create_task(self._runs.follow(self._keeper), name="keeper")
+                await self._runs.until_complete(self._following)
                 await self._sweep()
                 for subject in self._runs:
                     if self._places.refused_egress(subject):
                         self._watch_egress(subject)
-            await self._until_known(self._following)
-
-    async def _until_known(self, following: asyncio.Task[None]) -> None:
-        """Return when everything that runs is known. Raises when nobody will ever tell."""
-        if self._known.is_set():
-            return
-        waiting = asyncio.ensure_future(self._known.wait())
-        try:
-            await asyncio.wait((waiting, following), return_when=asyncio.FIRST_COMPLETED)
-            if not self._known.is_set():
-                following.result()
-                raise KeeperGone
-        finally:
-            waiting.cancel()
+            await self._runs.until_complete(self._following)
 
     def _warn_of_damage(self) -> None:
         hello = self._keeper.hello
@@ -198,30 +173,25 @@ class LocalRuntime:
         await self._keeper.__aexit__(kind, error, trace)
 
     async def _sweep(self) -> None:
-        """Containers outlive a keeper that was killed, and folders a server. What nobody has any more is removed."""
-        alive = [
-            container_name(subject, name)
-            for subject, runs in self._runs.items()
-            for name, run in runs.items()
-            if run.exit is None
-        ]
+        """Remove containers that outlived a killed keeper, and folders that a killed server left."""
+        alive = [container_name(subject, name) for subject in self._runs for name in self._runs.going(subject)]
         await self._containers.sweep(but=alive)
         await self._end_strangers()
         left = await asyncio.to_thread(self._places.strays, list(self._runs))
-        # How much that is nobody knows: neither the start nor the end of a server waits for it.
+        # In the background: the folders may be large.
         self._places.discard_all(left)
 
     async def _end_strangers(self) -> None:
-        """End what runs under a key that is no instance's: nobody else would."""
-        for key in self._strange:
-            log.warning("what the keeper has as %r is of no instance: it is ended and forgotten", key)
+        """End processes whose key belongs to no instance."""
+        for key in self._runs.strange:
+            log.warning("the record %r of the keeper belongs to no instance: it is ended and forgotten", key)
             try:
                 async with asyncio.timeout(STRANGER_SECONDS_MAX):
                     await self._keeper.kill(key)
                     await self._keeper.forget(key)
             except (KeeperError, TimeoutError) as error:
                 log.warning("%r was not ended: %s", key, error or "it takes too long")
-        self._strange.clear()
+        self._runs.strange.clear()
 
     async def shutdown(self) -> None:
         """End everything, and the keeper."""
@@ -235,21 +205,24 @@ class LocalRuntime:
         await self._containers.sweep()
 
     async def _hurry_containers(self) -> None:
-        """What a container takes to be removed is part of the grace that everything has."""
+        """Remove containers before the keeper's grace is over: their removal takes a while."""
         await asyncio.sleep(CONTAINER_GRACE_SECONDS)
         await self._containers.sweep()
 
-    # What is there.
+    # Runs.
 
     def runs(self, subject: Subject) -> Mapping[str, Run]:
-        return self._runs.get(subject, {})
+        return self._runs.of(subject)
 
     def known(self, namespace: str, name: str) -> list[Subject]:
         return [one for one in self._runs if (one.namespace, one.name) == (namespace, name)]
 
+    def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
+        return self._runs.listen(heard)
+
     def isolates(self, wanted: Wish, runtime: str | None = None) -> tuple[bool, str]:
         if runtime == WAY:
-            # Without gVisor, what asks for it is not started.
+            # Without gVisor an order that demands it is refused.
             return True, "GVisor" if wanted == "gvisor" else "Contained"
         if wanted == "gvisor":
             return False, composing.NO_GVISOR
@@ -264,21 +237,21 @@ class LocalRuntime:
     async def cpu_seconds(self, subjects: Collection[Subject]) -> Mapping[Subject, float]:
         pids = {}
         for subject in subjects:
-            going = {name: run for name, run in self.runs(subject).items() if run.exit is None}
+            going = self._runs.going(subject)
             found = [await self._pid(subject, name, run) for name, run in going.items()]
             if None not in found:
                 pids[subject] = [pid for pid in found if pid is not None]
         return await asyncio.to_thread(cpu_seconds, pids) if pids else {}
 
     async def _pid(self, subject: Subject, container: str, run: Run) -> int | None:
-        """Return the process that a run is; of a container, not that of the engine's client."""
+        """Return the pid of a run; for a container its first process, not the engine's client."""
         entry = self._places.enter(subject, container)
         if entry is not None and entry.way == WAY:
             return await self._containers.pid(run, entry)
         return int(run.id.partition("@")[0])
 
-    async def _watched(self) -> dict[Subject, Watched]:
-        """What runs, with what it may have."""
+    async def _watched(self) -> dict[Subject, RunningInstance]:
+        """Return the running instances with their bounds, for the watchdog."""
         found, containers = await asyncio.to_thread(self._bounds)
         for subject, run, entry in containers:
             pid = await self._contained(run, entry)
@@ -286,70 +259,31 @@ class LocalRuntime:
                 found[subject] = found[subject]._replace(pids=(*found[subject].pids, pid))
         return found
 
-    def _bounds(self) -> tuple[dict[Subject, Watched], list[tuple[Subject, Run, Entry]]]:
-        """What was started, with what it may have; and what of it is an engine's client. In another thread."""
-        found: dict[Subject, Watched] = {}
+    def _bounds(self) -> tuple[dict[Subject, RunningInstance], list[tuple[Subject, Run, Entry]]]:
+        """Return the running instances with their bounds, and which runs are containers. Called in a thread."""
+        found: dict[Subject, RunningInstance] = {}
         containers = []
-        for subject, runs in list(self._runs.items()):
-            going = {name: run for name, run in list(runs.items()) if run.exit is None}
+        for subject in self._runs:
+            going = self._runs.going(subject)
             bound = read_bound(self._places.bound(subject)) if going else None
             if bound is not None:
-                found[subject] = Watched(bound, tuple(process_of(run.id)[0] for run in going.values()))
+                found[subject] = RunningInstance(bound, tuple(process_of(run.id)[0] for run in going.values()))
                 entries = ((run, self._places.enter(subject, name)) for name, run in going.items())
                 containers += [(subject, run, one) for run, one in entries if one is not None and one.way == WAY]
         return found, containers
 
     async def _contained(self, run: Run, entry: Entry) -> int | None:
-        """Return the first process of a container, which is no child of its client. None: it is not known."""
+        """Return the first process of a container, which is no child of its client; None: it is not known."""
         try:
             pid = await self._containers.pid(run, entry)
         except Exception as error:
-            log.warning("%s: what it runs is not known, and is not looked at: %s", entry.name, error)
+            log.warning("%s: its processes are not known, and are not measured: %s", entry.name, error)
             return None
-        # An engine may run elsewhere, where the number is another process's.
+        # An engine may run on another machine, whose pids are not ours.
         began = start_time_of(pid) if pid is not None else None
         return pid if began is not None and began >= process_of(run.id)[1] else None
 
-    def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
-        self._listeners.append(heard)
-        for subject in list(self._runs):
-            heard(subject)
-        return lambda: self._listeners.remove(heard)
-
-    async def _follow(self) -> None:
-        async for event in self._keeper.events():
-            if isinstance(event, Snapshot):
-                before, self._runs = self._runs, {}
-                for record in event.records:
-                    self._take(record)
-                changed = {one for one in (*before, *self._runs) if before.get(one) != self._runs.get(one)}
-                self._known.set()
-            else:
-                assert isinstance(event, Started | Exited)
-                taken = self._take(event.record)
-                changed = set() if taken is None else {taken}
-            for subject in changed:
-                self._tell(subject)
-
-    def _tell(self, subject: Subject) -> None:
-        for heard in tuple(self._listeners):
-            heard(subject)
-
-    def _take(self, record: Record) -> Subject | None:
-        """Take note of a record, and return whose it is; None: of no instance that there can be."""
-        try:
-            subject, container = _parsed(record.key)
-            run = _run(record, self._places.log_text(subject, container))
-        except ValueError:
-            self._strange.add(record.key)
-            return None
-        known = self._runs.setdefault(subject, {}).get(container)
-        # The answer to a start may come after the news of its end.
-        if known is None or (known.number, known.exit is not None) <= (run.number, run.exit is not None):
-            self._runs[subject][container] = run
-        return subject
-
-    # What was refused to it.
+    # Refusals of egress.
 
     def refused(self, subject: Subject) -> list[Refusal]:
         return self._refused.taken(subject)
@@ -363,7 +297,7 @@ class LocalRuntime:
         while True:
             await asyncio.sleep(REFUSALS_SECONDS)
             for subject in await asyncio.to_thread(self._refused.look):
-                self._tell(subject)
+                self._runs.notify(subject)
 
     # Starting and ending.
 
@@ -381,11 +315,11 @@ class LocalRuntime:
         log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_bound(self._places.bound(order.subject), self._bound(order))
         if order.runtime == WAY:
-            made = await self._containers.command(order, lambda: self._tell(order.subject))
+            made = await self._containers.command(order, lambda: self._runs.notify(order.subject))
         else:
             made = await asyncio.to_thread(self._composed, order)
-        key = _key(order.subject, order.container)
-        # A container's are the engine's to hold: here they would be those of its client.
+        key = key_of(order.subject, order.container)
+        # The engine holds the limits of a container: here they would be those of its client.
         limits = Limits() if order.runtime == WAY else limits_of(order)
         try:
             record = await self._keeper.start(
@@ -398,7 +332,7 @@ class LocalRuntime:
                 limits=limits,
                 unmet=made.unmet,
                 wrappers=made.wrappers,
-                # A runner looks for its own in /proc, which is the host's; what it runs is in a box of its own.
+                # A runner needs the host's /proc to look after its box, which has a PID namespace of its own.
                 host_pids=order.runtime == WAY or order.has_runner,
                 lease_seconds=order.lease_seconds,
             )
@@ -408,16 +342,15 @@ class LocalRuntime:
             if error.reason == "TooOld":
                 raise Refused("KeeperTooOld", str(error)) from None
             raise
-        taken = self._take(record)
+        taken = self._runs.take(record)
         assert taken == order.subject
-        return self._runs[order.subject][order.container]
+        return self._runs.of(order.subject)[order.container]
 
     async def extend(self, leases: Mapping[Subject, float | None], *, unleased: bool = False) -> None:
         keys = {
-            _key(subject, container): seconds
+            key_of(subject, container): seconds
             for subject, seconds in leases.items()
-            for container, run in self.runs(subject).items()
-            if run.exit is None
+            for container in self._runs.going(subject)
         }
         if keys:
             await self._keeper.extend(keys, unleased=unleased)
@@ -431,13 +364,13 @@ class LocalRuntime:
         folder = self._places.folder(order.subject)
         if not order.has_runner:
             return composing.command(self._places, order)
-        # Whether it can be had is found out now, and not when its runner asks for it.
+        # Checked now, not when its runner asks for the box.
         composing.is_sandboxed(order)
-        # Nobody joins the runner itself while it has no box.
-        note.write(self._places.box(order.subject), None)
+        # An empty note keeps commands from joining the runner itself while it has no box.
+        write_note(self._places.box(order.subject), None)
         env = {"PATH": os.environ.get("PATH", composing.PATH), "ROTA_RUN": str(order.number)}
-        told = {**env, "ROTA_HOME": str(self._home), "ROTA_BOX": str(self._places.box(order.subject))}
-        return Launch([sys.executable, *RUNNER], {**told, **self._introduce(order.subject)}, str(folder))
+        variables = {**env, "ROTA_HOME": str(self._home), "ROTA_BOX": str(self._places.box(order.subject))}
+        return Launch([sys.executable, *RUNNER], {**variables, **self._introduce(order.subject)}, str(folder))
 
     async def update(self, order: Order) -> None:
         if order.runtime == WAY:
@@ -445,13 +378,13 @@ class LocalRuntime:
         else:
             await asyncio.to_thread(composing.write_volumes, self._places, order)
 
-    async def box(self, order: Order, digest: str) -> Box:
+    async def box(self, order: Order, digest: str) -> BoxSpec:
         return await asyncio.to_thread(composing.box, self._places, order, digest)
 
     async def stop(self, subject: Subject, grace_seconds: float) -> None:
-        runs = dict(self._runs.get(subject, {}))
+        runs = dict(self._runs.of(subject))
         await asyncio.gather(*(self._stop(subject, container, run, grace_seconds) for container, run in runs.items()))
-        self._runs.pop(subject, None)
+        self._runs.forget(subject)
         self._entries.pop(subject, None)
         self._refused.forget(subject)
         await self._containers.remove(subject)
@@ -460,16 +393,16 @@ class LocalRuntime:
     async def _stop(self, subject: Subject, container: str, run: Run, grace_seconds: float) -> None:
         await self._end(subject, container, run, grace_seconds)
         with contextlib.suppress(KeeperError):
-            await self._keeper.forget(_key(subject, container), run=str(run.number))
+            await self._keeper.forget(key_of(subject, container), run=str(run.number))
 
     async def _end(self, subject: Subject, container: str, run: Run, grace_seconds: float) -> None:
         if run.exit is None:
             if grace_seconds:
                 await self._containers.ask_to_end(self._places.enter(subject, container))
             try:
-                await self._keeper.stop(_key(subject, container), grace_seconds, run=str(run.number))
+                await self._keeper.stop(key_of(subject, container), grace_seconds, run=str(run.number))
             except KeeperError as error:
-                # It may be there no more.
+                # It may have been forgotten, or replaced by a later run.
                 if error.reason not in ("NotFound", "OtherRun"):
                     raise
 
@@ -478,7 +411,7 @@ class LocalRuntime:
         if run is not None:
             await self._end(subject, container, run, grace_seconds)
 
-    # Commands beside what runs.
+    # Commands beside runs.
 
     def exec(
         self,
@@ -490,7 +423,7 @@ class LocalRuntime:
         streams: tuple[int, int, int],
         tty: bool,
     ) -> Coroutine[Any, Any, Execution]:
-        # Counted when it is asked for: until a task takes its first step, a hold may end, and be taken for untouched.
+        # Counted at the call, not in the coroutine: a hold may end before its first step, and count as untouched.
         if subject in self._runs:
             self._entries[subject] = next(self._numbers)
         return self._exec(subject, container, argv, env, streams, tty=tty)
@@ -512,9 +445,9 @@ class LocalRuntime:
         made = await self._inside(subject, container, run, entry, argv, env, tty=tty)
         own_streams(streams, entry.uid)
         started = await self._keeper.exec(
-            _key(subject, container), made.argv, env=made.env, cwd=made.cwd, streams=streams, tty=tty
+            key_of(subject, container), made.argv, env=made.env, cwd=made.cwd, streams=streams, tty=tty
         )
-        return _Execution(started)
+        return _LocalExecution(started)
 
     def entries(self, subject: Subject) -> int:
         return self._entries.get(subject, 0)
@@ -530,7 +463,7 @@ class LocalRuntime:
         *,
         tty: bool,
     ) -> Launch:
-        """What was started a moment ago can be entered a moment later."""
+        """Return the command that enters a run, waiting for one that was just started."""
         is_contained = entry.way == WAY
         deadline = asyncio.get_running_loop().time() + (CONTAINER_SECONDS_MAX if is_contained else ENTER_SECONDS_MAX)
         while True:
@@ -560,14 +493,14 @@ class LocalRuntime:
         has_box = self._places.box(subject).exists()
         return Reach(sys.executable, str(Path(entry.home).parent) if has_box else entry.home, entry.cwd)
 
-    # What outlives an instance.
+    # Storages.
 
     def storages(self) -> Iterable[tuple[str, Owner]]:
         return {(namespace, owner) for namespace, _, owner in self._places.storages()}
 
     async def drop_storage(self, namespace: str, owner: Owner, name: str = "") -> None:
         names = [one for at, one, whose in self._places.storages() if (at, whose) == (namespace, owner)]
-        # What still runs has it; it is asked for by name when that has ended.
+        # A storage in use is left: its removal is requested by name when the instance has ended.
         removals = [
             await asyncio.to_thread(self._places.drop, namespace, one, owner)
             for one in names
@@ -576,8 +509,8 @@ class LocalRuntime:
         await waited_for(*removals)
 
 
-class _Execution:
-    """One of the keeper's, as runtimes tell of it."""
+class _LocalExecution:
+    """A command of the keeper's, with the exit code of the interface."""
 
     def __init__(self, kept: KeptExecution) -> None:
         self._kept = kept
@@ -588,34 +521,3 @@ class _Execution:
 
     async def signal(self, number: int) -> None:
         await self._kept.signal(number)
-
-
-def _key(subject: Subject, container: str) -> str:
-    return "/".join((*subject, container))
-
-
-def _parsed(key: str) -> tuple[Subject, str]:
-    """Return what a key of the keeper's names. Raises ValueError for one that was not made of names."""
-    namespace, name, uid, container = map(step, key.split("/"))
-    return Subject(namespace, name, uid), container
-
-
-def _run(record: Record, log_path: str) -> Run:
-    """Return a record as runtimes tell of it. What it says of where its log is, is not followed."""
-    ended = None
-    if record.exit is not None:
-        found = record.exit
-        reason = "OutOfMemory" if found.oom else found.reason or ""
-        ended = Exit(found.time, found.code, found.signal, reason, _tail(Path(f"{log_path}.log")))
-    return Run(int(record.run), f"{record.pid}@{record.pid_start}", record.started, ended, tuple(record.limits_unmet))
-
-
-def _tail(log: Path) -> str:
-    """The last lines of a log."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES_MAX))
-            text = file.read(TAIL_BYTES_MAX).decode(errors="replace")
-    except OSError:
-        return ""
-    return "\n".join(text.splitlines()[-TAIL_LINES_MAX:])

@@ -1,11 +1,11 @@
-"""How much of the disk a folder takes, whoever fills it meanwhile and whatever they try to hide.
+"""Measures how much of the disk a folder takes, while a tenant may fill it and try to hide files.
 
 No link is followed and no other file system is entered. Files with several names are counted once. A folder that its
-owner may not read is opened all the same, and has its mode back afterwards.
+owner may not read is opened all the same, and gets its mode back afterwards.
 
-Whatever has a name counts for at least `FILE_BYTES_MIN`: a link or an empty file takes no space, and yet one of the
-files that a disk can have. What is moved while it is measured may be missed. That is noticed, and said: who wants to
-be sure has everything stand still meanwhile.
+Each name counts for at least `FILE_BYTES_MIN`: a link or an empty file takes no space, but one of the disk's inodes.
+Files that are moved during the measurement may be missed. The result reports that: to be certain, the caller stops all
+processes meanwhile.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from typing import NamedTuple
 BLOCK_BYTES = 512
 FILE_BYTES_MIN = 4096
 CLOCK_SECONDS = 0.05
-"""By so much the times of files may be behind the clock."""
+"""Times of files may lag behind the clock by so much."""
 DEPTH_OPEN_MAX = 64
-"""Down to here one folder of each depth is open at a time."""
+"""Down to this depth, all folders on the way are open."""
 LINKED_MAX = 1_000_000
 BREATH_ENTRIES = 2_000
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class NotMeasurable(Exception):  # noqa: N818
-    """The content of a folder is made so that nobody can tell how much it is."""
+    """A folder cannot be measured, as its tenant has made it unreadable or too complex."""
 
 
 class Used(NamedTuple):
-    """What of the disk something takes."""
+    """The use of the disk by a folder."""
 
     bytes: int
     files: int = 0
     """Files, folders and links."""
     is_whole: bool = True
-    """Whether nothing was moved meanwhile that may have been missed."""
+    """False: a file may have been moved meanwhile, and missed."""
 
 
 def used(folder: Path, *, breathe: Callable[[float], None] = lambda seconds: None) -> Used:
-    """Measure what of the disk a folder and all in it take; nothing: it is not there.
+    """Measure a folder with all in it; a missing folder takes nothing. Raises NotMeasurable.
 
-    `breathe` is told now and then how long the work took since the last time, and may make a pause.
+    `breathe` is called from time to time with the seconds of work since the last call, and may pause.
     """
     if not folder.exists():
         return Used(0)
@@ -77,13 +77,13 @@ class _Walk:
                         continue
                     total += self.measure(inner, depth + 1) if depth < DEPTH_OPEN_MAX else self._measure_deep(inner)
             except (FileNotFoundError, NotADirectoryError):
-                self.is_whole = False  # It was removed or replaced meanwhile, or it is somewhere else now.
+                self.is_whole = False  # It was removed, replaced or moved meanwhile.
             except PermissionError as error:
                 raise NotMeasurable(f"one of its folders cannot be read: {error.strerror}") from None
         return total
 
     def _measure_deep(self, top: int) -> int:
-        """The same with two folders open at most."""
+        """Measure a folder with at most two folders open."""
         total, folders = self._content(top)
         way: list[tuple[list[str], tuple[int, int], int]] = [(folders, _identity(top), 0)]
         current = os.dup(top)
@@ -121,7 +121,7 @@ class _Walk:
             os.close(current)
 
     def _content(self, folder: int) -> tuple[int, list[str]]:
-        """What a folder and the files in it take, and the folders in it."""
+        """Return the bytes of a folder and its files, and the names of the folders in it."""
         before = os.fstat(folder)
         total, folders = _taken(before), []
         with os.scandir(folder) as entries:
@@ -137,11 +137,11 @@ class _Walk:
                 elif found.st_nlink == 1 or self._is_new(found.st_ino):
                     total += _taken(found)
         if os.fstat(folder).st_ctime_ns != before.st_ctime_ns:
-            self.is_whole = False  # What is renamed while a folder is listed may not be in the list.
+            self.is_whole = False  # A file that is renamed during the listing may not be in it.
         return total, folders
 
     def look(self, changed: float) -> None:
-        """Something that was in a folder before may be where it was looked for already."""
+        """Note the last change of a folder: entries may have been moved from it to where was measured already."""
         if changed >= self._began:
             self.is_whole = False
 
@@ -181,7 +181,7 @@ def _opened(parent: int | None, name: str) -> Iterator[tuple[int, float]]:
 
 
 def _open(parent: int | None, name: str) -> tuple[int, int | None, float]:
-    """Open a folder. Returns also the mode to give it back (None: it was not changed) and when it last changed."""
+    """Open a folder. Return it, the mode to restore (None: it was not changed), and the time of its last change."""
     try:
         folder = os.open(name, os.O_RDONLY | _FOLDER, dir_fd=parent)
     except PermissionError:
@@ -196,7 +196,7 @@ def _open(parent: int | None, name: str) -> tuple[int, int | None, float]:
             os.close(path)
     found = os.fstat(folder)
     if os.geteuid() != 0 and not os.access(f"/proc/self/fd/{folder}", os.X_OK):
-        # It may be listed, but what is in it may not be looked at.
+        # It can be listed, but its entries cannot be read.
         mode = stat.S_IMODE(found.st_mode)
         os.fchmod(folder, mode | stat.S_IRWXU)
         return folder, mode, found.st_ctime

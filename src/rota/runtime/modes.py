@@ -1,7 +1,7 @@
-"""Owners and modes of a whole tree that somebody else may have filled.
+"""Sets the owner and modes of a whole tree that is not trusted.
 
-Nothing is reached but by its name in the folder above it, which is open; no link is followed, and what is neither file
-nor folder is left alone.
+Each entry is opened by its name in its open folder; no link is followed, and entries that are neither file nor folder
+are left as they are.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 DEPTH_MAX = 200
-"""Folders within each other: each one holds a descriptor."""
+"""The most folders within each other: each holds a descriptor."""
 MODE_MASK = 0o777
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class TooDeep(ValueError):  # noqa: N818 - says what the tree is
-    """A tree with more folders within each other than are looked at."""
+    """A tree has folders nested deeper than DEPTH_MAX."""
 
 
 def take_over(top: Path, mode_of: Callable[[int], int]) -> None:
-    """Make a tree this process's own, with the modes that `mode_of` makes of those that are there.
+    """Give a tree to this process's user, with the modes that `mode_of` returns for the existing ones.
 
     Raises TooDeep and OSError.
     """
@@ -43,7 +43,7 @@ def take_over(top: Path, mode_of: Callable[[int], int]) -> None:
 
 
 def _enter(parent: int | None, name: str, mode_of: Callable[[int], int], way: list[tuple[int, list[str]]]) -> None:
-    """Take over one thing. A folder is open then, and comes at the end of the way with what is in it."""
+    """Take over one entry. A folder is opened, and appended to the way with the names in it."""
     path = os.open(name, _PATH, dir_fd=parent)
     try:
         # By way of /proc, for neither owner nor mode can be changed through such a descriptor.

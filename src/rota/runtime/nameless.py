@@ -1,4 +1,4 @@
-"""Files that are open, mapped or under way in a socket, and have no name: they take space, and no folder shows them."""
+"""Measures files without a name that processes have open, mapped or in flight: they take space that no folder shows."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from rota.runtime.interface import Subject
 from rota.runtime.keeper.open_files import BLOCK_BYTES, mapped, tables
 
 DESCRIPTORS_MAX = 200_000
-"""Of one instance that are looked at. Who has more keeps everybody from being measured."""
+"""The most descriptors of one instance that are inspected. With more it cannot be measured in time."""
 MAPPED_SECONDS_MAX = 10.0
-"""The time that a look at what the processes of one instance have mapped may take."""
+"""The most that the inspection of one instance's mapped files takes."""
 _PARENT = 1
-"""Of what follows the name in /proc/PID/stat: the state, then the parent."""
+"""The index of the parent among the fields after the name in /proc/PID/stat."""
 
 
 def nameless_bytes(
     running: Mapping[Subject, Sequence[int]], device: int, unseen: set[Subject] | None = None
 ) -> dict[Subject, int | None]:
-    """What the processes of each instance hold of such files on a device, by the processes that each was started as.
+    """Return the bytes of such files on a device, by instance. `running`: the processes that each was started as.
 
-    None: it has too many open or mapped to be looked at. `unseen` is given those of which something could not be.
-
-    Those that came in later, by a command beside it, are known by their PID namespace.
+    None: it has too many files open or mapped to be inspected. Instances with files that could not be inspected are
+    added to `unseen`. Commands that entered an instance later are recognised by its PID namespace.
     """
     parents = dict(_parents())
     whose = {pid: subject for subject, pids in running.items() for pid in pids}
@@ -76,7 +75,7 @@ def _above(pid: int, parents: Mapping[int, int], whose: Mapping[int, Subject]) -
 def _parents() -> Iterator[tuple[int, int]]:
     for name in os.listdir("/proc"):
         if name.isdigit():
-            # Gone, or not ours to see.
+            # The process is gone, or may not be read.
             with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
                 yield int(name), int(file.read().rpartition(b")")[2].split()[_PARENT])
 

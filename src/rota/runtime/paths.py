@@ -1,8 +1,8 @@
-"""Paths that are made of names.
+"""Makes paths of names, and refuses names that lead elsewhere.
 
-- A name is one step of a path, and never leads out of the folder that it is a step from.
-- Whatever a name was checked for when an object was admitted, it is checked here again: an object may come from a
-  store that was restored, from a cluster, or from a version of Rota that was less strict.
+- A name is a single step of a path, and never leads out of its folder.
+- Names that were checked at admission are checked again: an object may come from a restored store, from a cluster, or
+  from a less strict version of Rota.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import os
 from pathlib import Path
 
 NAME_BYTES_MAX = 255
-"""As long as file systems let a name be."""
+"""The longest name of a file system."""
 
 
 class UnsafeName(ValueError):  # noqa: N818 - named for what is the case
-    """A name that would lead somewhere else."""
+    """A name that is not a single step of a path."""
 
 
 def step(name: str) -> str:
@@ -27,10 +27,10 @@ def step(name: str) -> str:
 
 
 def below(folder: Path, *names: str) -> Path:
-    """Return the path of something in a folder, by the names that lead to it. Raises UnsafeName."""
+    """Return the path below a folder by these names. Raises UnsafeName."""
     return Path(text_below(folder, *names))
 
 
 def text_below(folder: Path | str, *names: str) -> str:
-    """Return the same path as a text, which is made in a tenth of the time."""
+    """Return the same path as text, in a tenth of the time."""
     return "/".join((str(folder), *map(step, names)))

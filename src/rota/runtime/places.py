@@ -1,4 +1,4 @@
-"""Where everything of an instance is, in a home."""
+"""The paths of everything that belongs to instances in a home, and the ownership of storages."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from rota.runtime.private import write_private
 from rota.runtime.removing import Removals
 
 INSIDE = "/workspace"
-"""Where an instance sees its folder, unless its storage says otherwise."""
+"""The default path of its folder inside an instance."""
 DIGEST_LENGTH = 16
 PRIVATE, PASSABLE = 0o700, 0o711
 SALT, SALT_BYTES = "uids.key", 16
-"""The file with what uids are made from, beside names that tenants choose."""
+"""The file with the salt of uids, which tenants must not know."""
 
 
 class Entry(NamedTuple):
-    """How to get to what a container runs. Kept on disk, readable for Rota alone, for a server that comes later."""
+    """The way into a running container. Kept on disk for the next server, readable only for Rota."""
 
     way: str
     cwd: str
     home: str
     env: Mapping[str, str]
-    """What it was started with; empty where the note of a runner's box says it, or an engine knows it."""
+    """The environment of the run; empty if the note of a runner's box has it, or the engine knows it."""
     uid: int | None = None
     name: str = ""
-    """Of the container, where an engine runs it."""
+    """The name of the engine's container, if it is one."""
 
 
 class Launch(NamedTuple):
-    """What is to be executed, and where."""
+    """A command for the keeper."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str = "/"
     wrappers: int = 0
-    """How many processes are around the one that is asked to end."""
+    """Levels of processes above the one that gets SIGTERM."""
     unmet: Sequence[str] = ()
     """Limits that are known not to be held."""
 
@@ -57,8 +57,8 @@ class Launch(NamedTuple):
 class Places:
     """The folders of a home in which instances are kept.
 
-    `instances/NAMESPACE/NAME-UID` goes with the instance. `storage/NAMESPACE/NAME` stays for the next one of the same
-    owner and ordinal; beside it is whose it is, and what was prepared in it.
+    `instances/NAMESPACE/NAME-UID` is removed with the instance. `storage/NAMESPACE/NAME` stays for the next instance of
+    the same owner and ordinal; files beside it name its owner, and the tree prepared in it.
     """
 
     def __init__(self, home: Path) -> None:
@@ -67,22 +67,22 @@ class Places:
         self._instances_text = str(self._instances)
         self._storage = self.home / "storage"
         self.tasks = self.home / "tasks"
-        """Where the logs and results of tasks are, by namespace."""
-        # Whose a storage is must not change between a look at it and its removal.
+        """The folder of the logs and results of tasks, by namespace."""
+        # Held while the owner of a storage is read and changed, so that no other owner's is removed.
         self._changing_hands = threading.Lock()
         self._removals = Removals()
-        # What is there already has the uid that it has without a salt.
+        # Existing files have uids made without a salt, which must not change.
         self._is_new = not (self._instances.exists() or self._storage.exists())
 
     def folder(self, subject: Subject) -> Path:
         return Path(self._text(subject))
 
     def log(self, subject: Subject, container: str) -> Path:
-        """The log of a container, without its ending."""
+        """Return the path of a container's log, without its suffix."""
         return Path(self.log_text(subject, container))
 
     def log_text(self, subject: Subject, container: str) -> str:
-        """The same path as a text, for what is looked at with each claim."""
+        """Return the same path as text, for frequent callers."""
         return self._text(subject, "logs", container)
 
     def _text(self, subject: Subject, *names: str) -> str:
@@ -92,7 +92,7 @@ class Places:
         return below(self.folder(subject), f"sandbox-{container}")
 
     def box_scratch(self, subject: Subject, digest: str) -> Path:
-        """Of a runner's box. The one before is kept: it may be in use until the next reset."""
+        """Return the scratch folder of a runner's box, and remove older ones. The latest stays: it may be in use."""
         top = self.folder(subject) / "boxes"
         older = sorted(top.glob("*"), key=lambda one: one.stat().st_mtime)[:-1]
         for folder in older:
@@ -100,22 +100,22 @@ class Places:
         return top / digest[:DIGEST_LENGTH]
 
     def refused_egress(self, subject: Subject) -> list[Path]:
-        """Files in which the proxies of an instance write what they refused."""
+        """Return the files in which the proxies of an instance write their refusals."""
         return [path for place in ("sandbox-*", "boxes/*") for path in self.folder(subject).glob(f"{place}/{REFUSED}")]
 
     def volumes(self, subject: Subject, container: str) -> Path:
         return below(self.folder(subject), f"volumes-{container}")
 
     def box(self, subject: Subject) -> Path:
-        """The file in which a runner writes down what its box is."""
+        """Return the path of the note in which a runner writes which box runs."""
         return self.folder(subject) / "box"
 
     def remove(self, subject: Subject) -> Future[bool] | None:
-        """Put what an instance had out of the way, and have it removed. None: it had nothing."""
+        """Move the folder of an instance aside, and remove it in the background. None: it has no folder."""
         return self._finish(self._put_aside(self.folder(subject)))
 
     def strays(self, but: Collection[Subject]) -> list[Path]:
-        """What a server that was killed left: all that is of none of these, or was about to go. It is put aside."""
+        """Move the folders of all other instances aside. Return all folders that are aside and not removed yet."""
         kept = {self.folder(subject) for subject in but}
         for namespace in _entries(self._instances):
             if not _is_folder(namespace):
@@ -129,7 +129,7 @@ class Places:
     def discard_all(self, asides: Sequence[Path]) -> list[Future[bool]]:
         return [self._removals.add(aside) for aside in asides]
 
-    # How to get in.
+    # Ways into containers.
 
     def enter(self, subject: Subject, container: str) -> Entry | None:
         try:
@@ -138,7 +138,7 @@ class Places:
             return None
 
     def entries(self, subject: Subject) -> list[Entry]:
-        """Of all containers of an instance."""
+        """Return the entries of all containers of an instance."""
         names = [path.name[len("entry-") : -len(".json")] for path in self.folder(subject).glob("entry-*.json")]
         return [entry for name in names if (entry := self.enter(subject, name)) is not None]
 
@@ -148,24 +148,20 @@ class Places:
     def _entry(self, subject: Subject, container: str) -> Path:
         return below(self.folder(subject), f"entry-{container}.json")
 
-    def task_log(self, namespace: str, name: str, uid: str) -> Path:
-        """It outlives the worker, and goes with the task. Whoever writes there makes the folder: most calls do not."""
-        return below(self.tasks, namespace, f"{name}@{uid}.log")
-
-    # What an instance works on.
+    # Storages.
 
     def work(self, order: Order) -> Path:
-        """The folder of an instance on the host, which may not be there yet."""
+        """Return the folder of an instance on the host, which may not exist yet."""
         if order.storage_name:
             return below(self._storage, order.subject.namespace, order.storage_name)
         return self.folder(order.subject) / "work"
 
     def bound(self, subject: Subject) -> Path:
-        """The file that says how much an instance may have on the disk."""
+        """Return the path of the file with an instance's bound on the disk."""
         return self.folder(subject) / "bound.json"
 
     def storage(self, order: Order) -> tuple[Path, str]:
-        """The folder of an instance, made if need be, and the place it has inside."""
+        """Return the folder of an instance, made if it is missing, and its path inside."""
         folder = self.work(order)
         if order.storage_name:
             self._claim(folder, order.storage_owner)
@@ -177,7 +173,7 @@ class Places:
         return folder.with_name(f"{folder.name}.prepared")
 
     def uid(self, order: Order) -> int | None:
-        """The uid of its own that an instance has, where Rota can give one."""
+        """Return the uid of an instance; None: Rota is not root, and the instance has Rota's."""
         if os.getuid() != 0:
             return None
         return sandbox.uid_of(f"{order.subject.namespace}/{order.storage_name or order.subject.name}", self._salt)
@@ -195,7 +191,7 @@ class Places:
                 return salt
 
     def _claim(self, folder: Path, owner: Owner | None) -> None:
-        """What another owner of the same name left is out of the way first."""
+        """Make an owner the owner of a storage. A storage that another owner left is moved aside first."""
         mark = _mark(folder)
         aside = None
         with self._changing_hands:
@@ -210,7 +206,7 @@ class Places:
         self._finish(aside)
 
     def storages(self) -> Iterator[tuple[str, str, Owner]]:
-        """All storage that has an owner: its namespace, its name and the owner."""
+        """Yield the namespace, name and owner of all storages."""
         marks = (mark for namespace in _entries(self._storage) if _is_folder(namespace) for mark in _entries(namespace))
         for mark in marks:
             owner = _owner(mark) if mark.suffix == ".owner" else None
@@ -218,7 +214,7 @@ class Places:
                 yield mark.parent.name, mark.name.removesuffix(".owner"), owner
 
     def drop(self, namespace: str, name: str, owner: Owner) -> Future[bool] | None:
-        """Put a storage out of the way, and have it removed. None: it is not there, or another owner's by now."""
+        """Move a storage aside, and remove it in the background. None: it is gone, or has another owner by now."""
         folder = below(self._storage, namespace, name)
         with self._changing_hands:
             if _owner(_mark(folder)) != owner:
@@ -228,7 +224,7 @@ class Places:
         return self._finish(aside)
 
     def _put_aside(self, folder: Path) -> Path | None:
-        """Out of the way at once, whatever is in it. Where it is now, if it was there."""
+        """Move a folder aside, whatever is in it. Return its new path; None: it did not exist."""
         for what in ("prepared", "prepared.new"):
             folder.with_name(f"{folder.name}.{what}").unlink(missing_ok=True)
         if not os.path.lexists(folder):
@@ -238,7 +234,7 @@ class Places:
         return folder.rename(aside)
 
     def _finish(self, aside: Path | None) -> Future[bool] | None:
-        """Have it gone, as far as that can be. What cannot be removed is given to nobody any more."""
+        """Remove a folder that was moved aside, in the background."""
         return None if aside is None else self._removals.add(aside)
 
 

@@ -1,6 +1,6 @@
-"""Removal of what may be large, in threads of its own: nothing else waits for it.
+"""Removes large folders in threads of its own, so that nothing else waits for it.
 
-What is to be removed is out of the way already. What is left when the process ends is found by the next one.
+The folders were moved aside before. The next server removes those that are left when this process ends.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from rota.runtime.workspace.discard import remove
 
 THREADS_MAX = 2
 SECONDS_MAX = 3600.0
-"""For one of them."""
+"""The most that the removal of one folder takes."""
 WAIT_SECONDS_MAX = 2.0
-"""What somebody waits who would like it to be gone."""
+"""The most that a caller of `waited_for` waits."""
 
 
 class Removals:
@@ -30,13 +30,13 @@ class Removals:
         self._threads = 0
 
     def add(self, path: Path) -> Future[bool]:
-        """Have something removed, whatever it is. The result: whether it is gone."""
+        """Queue a file or folder for removal. The future gets whether it is gone."""
         done: Future[bool] = Future()
         with self._lock:
             self._waiting.append((path, done))
             if self._threads < THREADS_MAX:
                 self._threads += 1
-                # Neither the end of a server waits for it, nor does it for a server.
+                # A daemon thread: the end of the server does not wait for it.
                 threading.Thread(target=self._work, name="removing", daemon=True).start()
         return done
 
@@ -47,7 +47,7 @@ class Removals:
                     self._threads -= 1
                     return
                 path, done = self._waiting.popleft()
-            # It is removed also if nobody waits for that any more.
+            # Removed also if the future was cancelled.
             is_awaited = done.set_running_or_notify_cancel()
             gone = False
             try:
@@ -58,7 +58,7 @@ class Removals:
 
 
 async def waited_for(*removals: Future[bool] | None) -> None:
-    """Wait for removals, but no longer than `WAIT_SECONDS_MAX`: they go on by themselves."""
+    """Wait for removals, at most `WAIT_SECONDS_MAX`. They go on in the background."""
     waiting = [asyncio.wrap_future(one) for one in removals if one is not None]
     if waiting:
         with contextlib.suppress(TimeoutError):

@@ -38,7 +38,7 @@ TOO_SLOW = 4002
 """Codes with which a stream is closed: a message was not understood; a newer stream took its place; the runner does not
 read what is sent to it."""
 RETURN_SECONDS_MAX = 10.0
-"""How long a runner that was there may take to come back before it counts as gone. Its process is seen to anyway."""
+"""Seconds in which a disconnected runner may come back before it counts as gone. Its process is watched anyway."""
 BUFFERED_BYTES_MAX = 32 * 1024 * 1024
 """Bytes that wait for one runner, above which its stream is closed."""
 
@@ -81,7 +81,7 @@ class Outbox:
             for frame in frames(waiting):
                 self._stream.send(frame)
         except Closed:
-            pass  # The server sends again what counts when the runner is back.
+            pass  # The server repeats what is needed when the runner is back.
 
 
 class Runners:
@@ -94,7 +94,7 @@ class Runners:
         self._outboxes: dict[Subject, Outbox] = {}
         self._reports: dict[Subject, Report] = {}
         self._ends: dict[Subject, dict[str, Outcome]] = {}
-        """The outcomes that came on the stream of each and are not acknowledged."""
+        """The outcomes that came on the stream of each runner and are not acknowledged."""
         self._outdated: set[Subject] = set()
         self._listeners: list[Callable[[Subject], None]] = []
         self._outcome_listeners: list[Callable[[Subject, Outcome], None]] = []
@@ -110,7 +110,7 @@ class Runners:
         return list(self._ends.get(subject, {}).values())
 
     def stream(self, subject: Subject) -> WebSocket | None:
-        """Return the stream of a runner. Nothing has been sent on another one than before."""
+        """Return the stream of a runner. On a new one nothing has been sent yet."""
         return self._streams.get(subject)
 
     def is_outdated(self, subject: Subject) -> bool:
@@ -118,7 +118,7 @@ class Runners:
         return subject in self._outdated
 
     def may_return(self) -> float:
-        """For how long it is no news that a runner is not connected: they all come back when the server does."""
+        """Return the seconds for which runners may still reconnect after the start of the server."""
         return self._began + RETURN_SECONDS_MAX - self._clock()
 
     def send(self, subject: Subject, message: ToRunner) -> bool:
@@ -134,22 +134,22 @@ class Runners:
         return True
 
     def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
-        """Be called for each runner that comes, goes or reports. Returns how to end that."""
+        """Call `heard` for each runner that comes, goes or reports. Return a function that ends that."""
         self._listeners.append(heard)
         return lambda: self._listeners.remove(heard)
 
     def hear_outcomes(self, heard: Callable[[Subject, Outcome], None]) -> Callable[[], None]:
-        """Be called with the outcomes of jobs. Returns how to end that."""
+        """Call `heard` with the outcomes of jobs. Return a function that ends that."""
         self._outcome_listeners.append(heard)
         return lambda: self._outcome_listeners.remove(heard)
 
     def hear_jobs(self, heard: Callable[[Subject, JobNews], None]) -> Callable[[], None]:
-        """Be called when jobs begin or are returned, and with the jobs of a new stream. Returns how to end that."""
+        """Call `heard` when jobs begin or are returned, and with the jobs of a new stream. Return how to end that."""
         self._job_listeners.append(heard)
         return lambda: self._job_listeners.remove(heard)
 
     def hear_calls(self, heard: Callable[[Subject, Called], None]) -> Callable[[], None]:
-        """Be called with how calls ended. Returns how to end that."""
+        """Call `heard` with the ends of calls. Return a function that ends that."""
         self._call_listeners.append(heard)
         return lambda: self._call_listeners.remove(heard)
 
@@ -157,7 +157,7 @@ class Runners:
         """Note that the runner of an instance came with another version of the protocol."""
         if subject not in self._outdated:
             self._outdated.add(subject)
-            self._tell(subject)
+            self._notify(subject)
 
     def forget(self, subject: Subject) -> None:
         """Forget an instance that is gone."""
@@ -195,7 +195,7 @@ class Runners:
                 del self._streams[subject], self._outboxes[subject]
                 self._reports.pop(subject, None)
                 self._ends.pop(subject, None)
-                self._tell(subject)
+                self._notify(subject)
 
     def _take(self, subject: Subject, message: FromRunner) -> None:
         if isinstance(message, Ended):
@@ -208,12 +208,12 @@ class Runners:
                 called(subject, message)
         elif isinstance(message, Report):
             self._reports[subject] = message
-            self._tell(subject)
+            self._notify(subject)
         else:
             for news in tuple(self._job_listeners):
                 news(subject, message)
 
-    def _tell(self, subject: Subject) -> None:
+    def _notify(self, subject: Subject) -> None:
         for heard in tuple(self._listeners):
             heard(subject)
 

@@ -1,6 +1,6 @@
-"""Space on a file system: how much is left, and whether that is enough for everybody.
+"""The free space of a file system, and the levels at which it is short.
 
-Small, for it is a part of every process that stores what others write.
+Small, since every process that stores output of others imports it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ RESERVE_SHARE, RESERVE_BYTES_MIN, RESERVE_BYTES_MAX = 0.01, 1 * MIB, 16 * MIB
 """The reserve, as a share of the disk within these bounds."""
 LOW_INODES_SHARE, LOW_INODES_MAX = 0.01, 1000
 RECOVERED_FACTOR = 1.25
-"""Space must be so much more than the bound for a level to be left: else it would come and go with every file."""
+"""A level improves only with so much more space than its bound, so that it does not change with every file."""
 LOOK_SECONDS = 1.0
 
 
 class Space(NamedTuple):
-    """What a file system has."""
+    """The space and inodes of a file system."""
 
     total: int
     free: int
-    """For whoever is not root."""
+    """The bytes free for users other than root."""
     inodes: int = 0
     """0: the file system does not count them."""
     inodes_free: int = 0
@@ -46,7 +46,7 @@ def low_bytes(total: int) -> int:
 
 
 def low_inodes(inodes: int, level: Level = "ok") -> float:
-    """With fewer of them left a disk is short of files; one that is short already takes more to recover."""
+    """Return the free inodes below which a disk is short of them, after another level."""
     return min(inodes * LOW_INODES_SHARE, LOW_INODES_MAX) * (1 if level == "ok" else RECOVERED_FACTOR)
 
 
@@ -55,7 +55,7 @@ def reserve_bytes(total: int) -> int:
 
 
 def level_of(space: Space, before: Level = "ok") -> Level:
-    """The level that so much space means, after another one."""
+    """Return the level for this space, after the level before."""
     low, full = low_bytes(space.total), reserve_bytes(space.total)
     if space.free < full * (RECOVERED_FACTOR if before == "full" else 1):
         return "full"
@@ -64,7 +64,7 @@ def level_of(space: Space, before: Level = "ok") -> Level:
 
 
 class Shortage:
-    """Tells whether the disk of a path is short of space. It is measured once a second at most."""
+    """True while the disk of a path is short of space. Measured at most once per LOOK_SECONDS."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -78,5 +78,5 @@ class Shortage:
             try:
                 self._level = level_of(space_of(self._path), self._level)
             except OSError:
-                self._level = "ok"  # It cannot be told: whoever writes finds out.
+                self._level = "ok"  # The writer itself finds out.
         return self._level != "ok"

@@ -1,4 +1,4 @@
-"""Files of tasks that are gone: removed in the background, many at once, and by nobody who would have to wait."""
+"""Removes the files of deleted tasks in the background, many at once."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from rota.runtime.paths import below
 log = logging.getLogger(__name__)
 
 NAMES_MAX = 100_000
-"""Tasks that wait for their files to be removed. Those of more are found when the server starts again."""
+"""The most tasks whose files wait for removal. The next start of the server finds those of further ones."""
 RETRY_SECONDS = 5.0
 END_SECONDS_MAX = 1.0
-"""How long the end of a server waits for what is being removed."""
+"""Seconds that the end of a server waits for removals."""
 LOOKED_AT_TOGETHER = 500
 
 UidOf = Callable[[str, str], str]
-"""By namespace and name, the uid of the Task that there is now; empty: there is none."""
+"""Returns the uid of the current Task by namespace and name; empty: there is none."""
 
 
-class Found(NamedTuple):
+class TaskFile(NamedTuple):
     """A file of a task."""
 
     name: str
@@ -40,13 +40,13 @@ class TaskLogs:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._gone: dict[str, set[str]] = {}
-        """The tasks that are gone, by their namespace."""
+        """The names of deleted tasks, by namespace."""
         self._uid_of: UidOf = lambda namespace, name: ""
         self._removing: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
 
     def drop(self, namespace: str, name: str, uid_of: UidOf) -> None:
-        """There is no Task of this name any more: remove its files. Those of a later namesake stay."""
+        """Remove the files of a deleted Task. Those of a later one of its name stay."""
         self._uid_of = uid_of
         if sum(map(len, self._gone.values())) >= NAMES_MAX:
             log.warning("the files of the task %s/%s are not removed before the server starts again", namespace, name)
@@ -56,12 +56,12 @@ class TaskLogs:
             self._removing = asyncio.create_task(self._remove(), name="files of tasks that are gone")
 
     def sweep(self, uid_of: UidOf) -> None:
-        """Remove the files of all Tasks that went while nobody was there to see it."""
+        """Remove the files of all Tasks that were deleted while no server ran."""
         if self._sweeping is None or self._sweeping.done():
             self._sweeping = asyncio.create_task(self._sweep(uid_of, time.time()), name="files of tasks left behind")
 
     async def close(self) -> None:
-        """Nothing more is removed when this returns."""
+        """End the removals."""
         working = [task for task in (self._removing, self._sweeping) if task is not None and not task.done()]
         if working:
             await asyncio.wait(working, timeout=END_SECONDS_MAX)
@@ -83,7 +83,7 @@ class TaskLogs:
             self._removing = None
 
     async def _removed(self, namespace: str, names: Collection[str]) -> None:
-        # A folder may have many thousands of files: it is looked through once for all that came meanwhile.
+        # A folder may have many thousands of files: one listing serves all tasks that were deleted meanwhile.
         found = await asyncio.to_thread(lambda: [one for one in self._files(namespace) if one.name in names])
         left = [one.path for one in found if self._uid_of(namespace, one.name) != one.uid]
         await asyncio.to_thread(_unlink, left)
@@ -91,7 +91,7 @@ class TaskLogs:
     async def _sweep(self, uid_of: UidOf, before: float) -> None:
         try:
             for namespace in await asyncio.to_thread(self._namespaces):
-                # A call has its log before it is written down: what is new may be the log of one that is under way.
+                # A running call has a log before it has a Task: new files are left.
                 found = await asyncio.to_thread(lambda at=namespace: [*self._files(at, before)])  # type: ignore[misc]
                 for at in range(0, len(found), LOOKED_AT_TOGETHER):
                     some = found[at : at + LOOKED_AT_TOGETHER]
@@ -105,12 +105,12 @@ class TaskLogs:
             return [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
         return []
 
-    def _files(self, namespace: str, before: float | None = None) -> Iterator[Found]:
+    def _files(self, namespace: str, before: float | None = None) -> Iterator[TaskFile]:
         with contextlib.suppress(FileNotFoundError), os.scandir(below(self._folder, namespace)) as found:
             for entry in found:
                 name, at, rest = entry.name.partition("@")
                 if at and (before is None or _is_older(entry, before)):
-                    yield Found(name, rest.partition(".")[0], entry.path)
+                    yield TaskFile(name, rest.partition(".")[0], entry.path)
 
 
 def _is_older(entry: os.DirEntry[str], than: float) -> bool:

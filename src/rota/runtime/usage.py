@@ -1,4 +1,4 @@
-"""How much of the processors instances have used."""
+"""The CPU time of instances."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rota.runtime.interface import Subject
 TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 _PARENT = 1
 _TIMES = slice(11, 15)
-"""Of what follows the name in /proc/PID/stat: a process's own time, and that of children that it has waited for."""
+"""The fields after the name in /proc/PID/stat with the time of a process, and of children that it has waited for."""
 
 
 class _Process(NamedTuple):
@@ -20,9 +20,9 @@ class _Process(NamedTuple):
 
 
 def cpu_seconds(running: Mapping[Subject, Sequence[int]]) -> dict[Subject, float]:
-    """Return the CPU time of each instance since it began, by the processes that it was started as.
+    """Return the CPU seconds of each instance since it began. `running`: the processes that each was started as.
 
-    An instance of which one of these is gone is left out: what it has used is no longer known.
+    An instance with an ended process among these is left out: its time is no longer known.
     """
     processes = _processes()
     children: dict[int, list[int]] = {}
@@ -49,5 +49,5 @@ def _processes() -> dict[int, _Process]:
                 fields = file.read().rpartition(b")")[2].split()
             found[int(name)] = _Process(int(fields[_PARENT]), sum(map(int, fields[_TIMES])))
         except (OSError, ValueError, IndexError):
-            continue  # It is gone.
+            continue  # The process is gone.
     return found

@@ -1,12 +1,12 @@
-"""Files from Secrets and ConfigMaps, in folders of the host that an instance is shown, read-only.
+"""Writes files of Secrets and ConfigMaps to folders of the host, which an instance sees read-only.
 
-- An instance that is shown the folder sees each file as it was or as it is now, never half of it, and nothing else:
-  what is being written is beside the folder.
-- The files are for the instance's uid alone; without one, for Rota's own, which then is the instance's too.
-- What is there is what was asked for, whatever was there before: links, folders, another's files. None is followed.
+- An instance sees each file in its old or its new version, never half of one, and no temporary file: these are beside
+  the folder.
+- Only the instance's uid can read the files; without one, Rota's, which the instance has then.
+- The folder holds exactly the given files, whatever was there before: links, folders, other files. No link is followed.
 
-For one writer at a time. What a crash leaves is made good by the next write; nothing is forced to the disk, for an
-instance is never started with files that were not compared.
+For one writer at a time. The next write repairs what a crash left. Nothing is synced, since all files are compared
+before an instance starts.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pathlib import Path
 FILE_MODE = 0o400
 FILE_MODE_FOR_ALL, FOLDER_MODE_FOR_ALL = 0o444, 0o755
 SHARED_FOLDER_MODE = 0o500
-"""Of a folder that is another uid's: root writes to it all the same."""
+"""The mode of a folder that belongs to the instance's uid: root can write to it all the same."""
 OWN_FOLDER_MODE = 0o700
-"""Of a folder that is our own uid's: without the right to write we could neither renew nor remove what is in it."""
+"""The mode of a folder that belongs to Rota's own uid, which needs write access to replace and remove files."""
 NAME_BYTES_MAX = 255
 DIGEST_CHARS = 16
 
@@ -35,10 +35,10 @@ _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 def write_all(
     top: Path, wanted: Mapping[str, Mapping[str, bytes]], *, uid: int | None, for_all: bool = False
 ) -> dict[str, Path]:
-    """Writes files, by the place that their folder has inside, into folders below `top`; returns those by place.
+    """Write files, by the path of their folder inside, to folders below `top`. Return the folders by that path.
 
-    A place keeps its folder, whatever others come and go: an instance that runs has it mounted. The folder of a place
-    that has no files any more is emptied, and stays.
+    A path keeps its folder, which a running instance has mounted. The folder of a path that has no files any more is
+    emptied, and stays.
     """
     folders = {place: top / _folder_name(place) for place in wanted}
     top.mkdir(mode=OWN_FOLDER_MODE, exist_ok=True)
@@ -52,12 +52,12 @@ def write_all(
 
 
 def write(folder: Path, files: Mapping[str, bytes], *, uid: int | None, for_all: bool = False) -> bool:
-    """Makes a folder hold exactly these files. Tells whether that changed anything; if not, nothing was written.
+    """Make a folder hold exactly these files. Report whether anything changed; if not, nothing was written.
 
-    uid      who reads them, and nobody else; None: Rota's own
-    for_all  whoever is shown the folder reads them: what is above it keeps others out
+    uid      the only uid that can read them; None: Rota's own
+    for_all  any uid can read them; the folders above keep others out
 
-    The folder is made if it is not there. Raises ValueError, before anything is done, for what is no name of a file.
+    The folder is made if it is missing. Raises ValueError, before any change, for a text that is no name of a file.
     """
     for name in files:
         _check(name)
@@ -90,7 +90,7 @@ def _check(name: str) -> None:
 
 
 def _owned(descriptor: int, mode: int, uid: int | None) -> bool:
-    """Gives what is open its mode and its owner; tells whether it had others."""
+    """Set the mode and owner of an open file or folder. Report whether they changed."""
     found = os.fstat(descriptor)
     owner = os.geteuid() if uid is None else uid
     changed = False
@@ -104,7 +104,7 @@ def _owned(descriptor: int, mode: int, uid: int | None) -> bool:
 
 
 def _holds(folder: int, name: str, content: bytes, uid: int | None, mode: int) -> bool:
-    """Whether a file is there as it should be."""
+    """Report whether a file exists with this content, owner and mode."""
     try:
         opened = os.open(name, _LOOK, dir_fd=folder)
     except OSError:
@@ -121,7 +121,7 @@ def _holds(folder: int, name: str, content: bytes, uid: int | None, mode: int) -
 
 
 def _put(folder: int, name: str, content: bytes, uid: int | None, mode: int, new: Path) -> None:
-    # Nobody's until it is whole.
+    # Mode 0 until it is whole.
     with open(os.open(new, _MAKE, 0), "wb") as file:
         file.write(content)
         file.flush()

@@ -1,18 +1,19 @@
-"""The watchdog: measures what instances have on the disk, and names those that have more than they may.
+"""The watchdog: measures how much of the disk instances use, and reports those that use more than they may.
 
-What is measured is the folder of an instance, and files that its processes hold open without a name. It takes a small
-share of one processor while there is space, and all it needs while space goes or is short.
+It measures the folder of an instance, and files without a name that its processes hold open. It uses a small share of
+one processor while there is space, and as much as it needs while space shrinks or is short.
 
-- `StorageExceeded`: it has more than its storage's size; without storage, more than `SCRATCH_BYTES_MAX`.
-- `DiskPressure`: the disk is short, and it has most of all whose space nobody was promised. Of a disk that is short of
-  files, a storage was promised its share, by its size.
+- `StorageExceeded`: an instance has more than its storage's size; without storage, more than `SCRATCH_BYTES_MAX`.
+- `DiskPressure`: the disk is short, and the instance uses most of all that have no promised size. If the disk is short
+  of inodes, a storage is promised its share of them, by its size.
 
-What is moved about while it is measured might be missed. Where that goes on, it stands still while it is measured.
+Files that are moved during a measurement may be missed. An instance that keeps doing so is stopped (SIGSTOP) while it
+is measured.
 
-Instances of one tenant are measured one after the other, and tenants beside each other: who has millions of files keeps
-nobody else from being measured.
+Instances of one tenant are measured one after the other, tenants in parallel: a tenant with millions of files delays no
+other.
 
-It ends nothing itself: whoever listens is told, and asks.
+It ends no instance itself: it notifies its listener, which calls `over`.
 """
 
 from __future__ import annotations
@@ -41,79 +42,79 @@ from rota.runtime.space import MIB, low_bytes, low_inodes
 log = logging.getLogger(__name__)
 
 SCRATCH_BYTES_MAX = 10 * 1024 * MIB
-"""What an instance without storage may have in its folder."""
+"""The most that an instance without storage may have in its folder."""
 MEASURE_SECONDS = 2.0
-"""Between two rounds at least."""
+"""The least seconds between two rounds."""
 SHARE = 0.05
-"""Of a processor that measuring takes while there is no hurry."""
+"""The share of a processor that measuring takes while there is no hurry."""
 HURRY_BYTES = 64 * MIB
-"""So much less space than at the round before is reason to hurry."""
+"""A loss of so much space since the last round is a reason to hurry."""
 PRESSURE_SECONDS = 1.0
-"""Between two instances that are named for a short disk: what the first had must be free first."""
+"""The least seconds between two reports of DiskPressure: the space of the first must be freed before."""
 BREATH_SECONDS_MAX = 0.5
 UNSURE_ROUNDS = 2
-"""After so many rounds that may have missed something, it is measured while it stands still."""
+"""An instance is stopped while it is measured after so many rounds that may have missed files."""
 FROZEN_SHARE, FROZEN_SHARE_HURRY = 0.05, 0.3
-"""Of its time that an instance may stand still at most."""
+"""The largest share of its time that an instance is stopped."""
 FROZEN_SECONDS_MAX = 30.0
-"""What cannot be measured in this time is not measured at all."""
+"""The most that a measurement of a stopped instance takes; a longer one fails."""
 FROZEN = "frozen"
-"""The file in the home that says which processes stand still."""
+"""The file in the home with the processes that are stopped, for the next server."""
 NAMELESS_ROUNDS = 5
-"""Without a hurry, files without a name are looked for once in so many rounds: that takes a look at every process."""
+"""Files without a name are measured once in so many rounds while there is no hurry: every process is inspected."""
 
-LANE_SECONDS = 5.0
-"""For so long a round waits for the instances of tenants. What takes longer goes on, and rounds do without it."""
-LANES_MAX = 16
-"""Tenants that are measured at once."""
+ROUND_SECONDS_MAX = 5.0
+"""The most that a round waits for the measurements of tenants. Longer ones go on during the next rounds."""
+TENANTS_AT_ONCE_MAX = 16
+"""The most tenants that are measured at once."""
 
 UNSEEN_LOOKS_MAX = 3
-"""Who sends files to a connection that nobody accepts has so many looks to accept it."""
+"""Looks in a row that may find files in flight to a connection that the instance has not accepted."""
 
 
 class Bound(msgspec.Struct):
-    """What an instance may have on the disk, and where. Kept with the instance, for a server that comes later."""
+    """The folder of an instance and its bound on the disk. Kept on disk for the next server."""
 
     folder: str
     bytes_max: int
     is_promised: bool
-    """Whether its storage has this size; else it is what anybody may have."""
+    """The bound is the size of its storage; False: it is the default."""
 
 
-class Watched(NamedTuple):
-    """An instance that runs."""
+class RunningInstance(NamedTuple):
+    """An instance that runs, with its bound."""
 
     bound: Bound
     pids: tuple[int, ...]
 
 
 class Unsure(NamedTuple):
-    """An instance of which something may have been missed."""
+    """The state of an instance whose measurements may have missed files."""
 
     rounds: int = 0
-    """In a row."""
+    """Uncertain measurements in a row."""
     due: float = float("-inf")
-    """Since when it may stand still once more."""
+    """The time from which it may be stopped again."""
     last: Used = Used(0)
-    """What was found when it was sure."""
+    """The last certain measurement."""
     restless: int = 0
-    """How often in a row it could not be made to stand still, by its own doing."""
+    """Times in a row that it could not be stopped, by its own doing."""
 
 
 class Watchdog:
-    """Measures what runs, until cancelled."""
+    """Measures the running instances: run `run` until it is cancelled."""
 
     def __init__(
         self,
         disk: Disk,
-        running: Callable[[], Awaitable[Mapping[Subject, Watched]]],
-        tell: Callable[[Subject], None],
+        running: Callable[[], Awaitable[Mapping[Subject, RunningInstance]]],
+        notify: Callable[[Subject], None],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._disk = disk
         self._running = running
-        self._tell = tell
+        self._notify = notify
         self._clock = clock
         self._free = disk.space.free
         self._rounds = 0
@@ -121,20 +122,20 @@ class Watchdog:
         self._over: dict[Subject, Overuse] = {}
         self._unsure: dict[Subject, Unsure] = {}
         self._unseen: dict[Subject, int] = {}
-        """At how many looks in a row something of an instance could not be looked at."""
+        """Looks in a row that found files in flight that could not be inspected."""
         self._found: dict[Subject, Used] = {}
         self._took: dict[Subject, float] = {}
-        """Seconds that the last measurement of an instance took."""
-        self._lanes: dict[str, asyncio.Task[None]] = {}
-        """By tenant, what is being measured."""
-        self._threads = ThreadPoolExecutor(LANES_MAX, "rota-watchdog")
+        """Seconds of the last measurement of each instance."""
+        self._measuring: dict[str, asyncio.Task[None]] = {}
+        """Measurements that run, by tenant."""
+        self._threads = ThreadPoolExecutor(TENANTS_AT_ONCE_MAX, "rota-watchdog")
         self._frozen: list[int] = []
         self._noting = threading.Lock()
         self._stopping = threading.Event()
         self._note = disk.home / FROZEN
 
     def over(self, subject: Subject) -> Overuse | None:
-        """Why an instance must end, if it must."""
+        """Return why an instance must end, if it must."""
         return self._over.get(subject)
 
     async def run(self) -> None:
@@ -146,12 +147,12 @@ class Watchdog:
                 await self.round()
         finally:
             self._stopping.set()
-            for lane in self._lanes.values():
-                lane.cancel()
+            for task in self._measuring.values():
+                task.cancel()
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def round(self) -> None:
-        """Measure everything that runs once."""
+        """Measure all running instances once."""
         running = await self._running()
         nameless: dict[Subject, int | None] = {}
         if running and (self._rounds % NAMELESS_ROUNDS == 0 or self._hurries()):
@@ -170,24 +171,26 @@ class Watchdog:
             for gone in [one for one in each if one not in running]:
                 del each[gone]
 
-    async def _measure_all(self, running: Mapping[Subject, Watched], nameless: Mapping[Subject, int | None]) -> None:
-        """Return when all are measured, but for those of tenants that take long."""
+    async def _measure_all(
+        self, running: Mapping[Subject, RunningInstance], nameless: Mapping[Subject, int | None]
+    ) -> None:
+        """Measure all instances. Return after ROUND_SECONDS_MAX though some tenants may take longer."""
         tenants: dict[str, list[Subject]] = {}
-        # What was quick the last time first.
+        # The fastest of the last round first.
         for subject in sorted(running, key=lambda one: self._took.get(one, 0.0)):
             tenants.setdefault(subject.namespace, []).append(subject)
         for tenant, subjects in tenants.items():
-            if tenant not in self._lanes:
+            if tenant not in self._measuring:
                 measuring = self._measure({one: running[one] for one in subjects}, nameless)
-                self._lanes[tenant] = asyncio.create_task(measuring, name=f"disk of {tenant}")
-        if not self._lanes:
+                self._measuring[tenant] = asyncio.create_task(measuring, name=f"disk of {tenant}")
+        if not self._measuring:
             return
-        done, _ = await asyncio.wait(self._lanes.values(), timeout=LANE_SECONDS)
-        self._lanes = {tenant: lane for tenant, lane in self._lanes.items() if lane not in done}
-        for lane in done:
-            lane.result()
+        done, _ = await asyncio.wait(self._measuring.values(), timeout=ROUND_SECONDS_MAX)
+        self._measuring = {tenant: task for tenant, task in self._measuring.items() if task not in done}
+        for task in done:
+            task.result()
 
-    async def _measure(self, these: Mapping[Subject, Watched], nameless: Mapping[Subject, int | None]) -> None:
+    async def _measure(self, these: Mapping[Subject, RunningInstance], nameless: Mapping[Subject, int | None]) -> None:
         """Measure instances one after the other."""
         loop = asyncio.get_running_loop()
         for subject, watched in these.items():
@@ -210,7 +213,7 @@ class Watchdog:
                 self._name(subject, "StorageExceeded", _exceeded(found, bound))
 
     def _press(self, found: Mapping[Subject, tuple[Used, Bound]]) -> None:
-        """While the disk is short: name who has most, if that is enough to matter."""
+        """While the disk is short, report the instance that uses most, if that is enough to matter."""
         space, now = self._disk.space, self._clock()
         if self._disk.level == "ok" or now - self._pressed_at < PRESSURE_SECONDS:
             return
@@ -234,10 +237,10 @@ class Watchdog:
     def _name(self, subject: Subject, reason: Literal["StorageExceeded", "DiskPressure"], message: str) -> None:
         if subject not in self._over:
             self._over[subject] = Overuse(reason, message)
-        self._tell(subject)
+        self._notify(subject)
 
-    def _measured(self, subject: Subject, watched: Watched) -> Used:
-        """Measure what an instance has, if need be while it stands still. In a thread."""
+    def _measured(self, subject: Subject, watched: RunningInstance) -> Used:
+        """Measure an instance, and stop it meanwhile if needed. Called in a thread."""
         began = time.monotonic()
         found = used(Path(watched.bound.folder), breathe=self._breathe)
         self._breathe(min(time.monotonic() - began, BREATH_SECONDS_MAX * SHARE))
@@ -256,11 +259,11 @@ class Watchdog:
             if restless >= RESTLESS_MAX:
                 raise NotMeasurable(RESTLESS_WHY)
         self._unsure[subject] = unsure
-        # What was there the last time may be what is hidden now.
+        # Files that were found the last time may be hidden now.
         return found._replace(bytes=max(found.bytes, unsure.last.bytes), files=max(found.files, unsure.last.files))
 
-    def _measured_still(self, watched: Watched) -> tuple[Used, bool]:
-        """Return what it has, and whether it was restless."""
+    def _measured_still(self, watched: RunningInstance) -> tuple[Used, bool]:
+        """Measure a stopped instance. Return the result, and whether it could not be stopped by its own doing."""
         deadline = time.monotonic() + FROZEN_SECONDS_MAX
 
         def check(_: float) -> None:
@@ -277,7 +280,7 @@ class Watchdog:
             self._note_frozen(watched.pids, False)
 
     def _note_frozen(self, pids: Sequence[int], is_frozen: bool) -> None:
-        """For the next server, should this one not come to have them go on."""
+        """Note stopped processes for the next server, which continues them if this one is killed."""
         with self._noting:
             self._frozen = [pid for pid in self._frozen if pid not in pids] + [*pids] * is_frozen
             if self._frozen:
@@ -285,17 +288,17 @@ class Watchdog:
             else:
                 self._note.unlink(missing_ok=True)
 
-    def _thaw(self, running: Mapping[Subject, Watched]) -> None:
-        """Have go on what an earlier server had stand still when it was killed."""
+    def _thaw(self, running: Mapping[Subject, RunningInstance]) -> None:
+        """Continue processes that an earlier server had stopped when it was killed."""
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             pids = msgspec.json.decode(self._note.read_bytes(), type=list[int])
             thaw([pid for watched in running.values() for pid in watched.pids if pid in pids])
             self._note.unlink()
 
     def _breathe(self, seconds: float) -> None:
-        """In the thread that measures. Ends it with the watchdog."""
+        """Pause the measuring thread for its share of the processor. Raises OSError when the watchdog ends."""
         if self._stopping.is_set() or (
-            not self._hurries() and self._stopping.wait(min(seconds / SHARE * len(self._lanes), BREATH_SECONDS_MAX))
+            not self._hurries() and self._stopping.wait(min(seconds / SHARE * len(self._measuring), BREATH_SECONDS_MAX))
         ):
             raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
 
@@ -327,7 +330,7 @@ def _exceeded(found: Used, bound: Bound) -> str:
 
 
 def _said(found: Used) -> str:
-    """What counts as a size, and where it comes of their number, the files."""
+    """Return the size for people, with the number of files if that makes up most of it."""
     by_number = found.files * FILE_BYTES_MIN * 2 > found.bytes
     return f"{_shown(found.bytes)} with {found.files} files" if by_number else _shown(found.bytes)
 

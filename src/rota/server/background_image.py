@@ -20,8 +20,7 @@ import msgspec
 
 from rota.runtime.container import Engine, available
 from rota.runtime.container.client import ask
-from rota.runtime.container.dialect import DIALECTS, base
-from rota.runtime.container.facts import Facts
+from rota.runtime.container.dialect import DIALECTS, Facts, base
 from rota.runtime.container.images import LOOK_SECONDS_MAX, check_reference
 from rota.runtime.interface import Refused
 from rota.runtime.keeper.protocol import hash_of

@@ -13,8 +13,8 @@ import msgspec
 from rota.api import Instance
 from rota.engine.objects import Objects
 from rota.registry.errors import ApiError, bad_request, conflict, too_busy
-from rota.runtime.files.access import files_of
-from rota.runtime.files.model import Entry, Files, Listing
+from rota.runtime.files.model import FileEntry, Files, Listing
+from rota.runtime.files.program import files_of
 from rota.runtime.interface import HasFiles, NotRunning, Refused, Runtime, Subject
 from rota.runtime.keeper.client import KeeperError
 from rota.server.audit import Audit, noting
@@ -219,7 +219,7 @@ def _too_large(bytes_max: int) -> FileFailed:
     return FileFailed("TooLarge", f"the request's body is larger than {bytes_max} bytes")
 
 
-def _shown(entry: Entry) -> dict[str, Any]:
+def _shown(entry: FileEntry) -> dict[str, Any]:
     out: dict[str, Any] = msgspec.to_builtins(entry) | {"mode": f"{entry.mode:04o}"}
     for field in ("name", "target"):
         text = out.get(field, "")

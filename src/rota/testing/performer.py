@@ -12,7 +12,7 @@ from rota.api import Function
 from rota.control.values import value
 from rota.engine import Objects
 from rota.runtime.interface import Refused
-from rota.runtime.runner.host import Context, as_json, last_line
+from rota.runtime.runner.handler_program import Context, as_json, last_line
 from rota.runtime.runner.jobs import Reason
 from rota.testing.code import Code, variables
 from rota.testing.record import Call, Record

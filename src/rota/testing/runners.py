@@ -81,7 +81,7 @@ class MemoryRunners(Runners):
             self.queued.pop(subject, None)
             self.calls.pop(subject, None)
             if self._reports.pop(subject, None) is not None:
-                asyncio.get_running_loop().call_soon(self._tell, subject)
+                asyncio.get_running_loop().call_soon(self._notify, subject)
             lost = self.jobs.pop(subject, None)
             if run is None:
                 self.pending.pop(subject, None)
@@ -102,7 +102,7 @@ class MemoryRunners(Runners):
     def _say(self, subject: Subject, report: Report) -> None:
         """Send a report, and the outcomes that are not acknowledged."""
         self._reports[subject] = report
-        asyncio.get_running_loop().call_soon(self._tell, subject)
+        asyncio.get_running_loop().call_soon(self._notify, subject)
         for pending in self.outcomes(subject):
             asyncio.get_running_loop().call_soon(self._report_outcome, subject, pending)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from rota.api.egress import Policy
 from rota.engine import Clock
-from rota.runtime.interface import Box, Execution, Exit, NotRunning, Order, Overuse, Owner, Refusal, Run, Subject
+from rota.runtime.interface import BoxSpec, Execution, Exit, NotRunning, Order, Overuse, Owner, Refusal, Run, Subject
 from rota.runtime.keeper.protocol import LEASE_ENDED
 from rota.testing.archive import MemoryArchive
 
@@ -103,8 +103,8 @@ class MemoryRuntime:
     async def update(self, order: Order) -> None:
         """Do nothing: there are no files."""
 
-    async def box(self, order: Order, digest: str) -> Box:
-        return Box(order.argv, order.env, str(NOWHERE), "/workspace", f"{NOWHERE}.prepared")
+    async def box(self, order: Order, digest: str) -> BoxSpec:
+        return BoxSpec(order.argv, order.env, str(NOWHERE), "/workspace", f"{NOWHERE}.prepared")
 
     async def stop(self, subject: Subject, grace_seconds: float) -> None:
         if self.alive.pop(subject, None) is not None:

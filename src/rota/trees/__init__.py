@@ -1,15 +1,14 @@
-"""Trees of files as tar: one rule for all that is packed and unpacked, by whomever.
+"""Trees of files as tar: one reader and one writer for `rota cp`, files of claims and instances, and code of functions.
 
-`rota cp`, the files of a claim, the files of an instance, and the code of functions go through here.
-
-- One parser reads every tar (`archive`). Names are relative and have no `..`. Links lead into the tree, up first and
-  then down; one that does not is refused, or left out and named where a tree is copied to a client. Hard links lead to
-  files that the same tar has made. Devices, pipes, sparse files and members that go through a link are refused. What a
-  tar says of all its members is not looked at.
-- Members, bytes, depth and the length of names are bounded, for what is read as for what is written (`bounds`).
-- Nothing is made through a link, whoever made it (`unpacking`), and a file appears whole (`replacing`).
-- One writer packs every tree (`packing`), in one order, and follows no link; what is neither file, folder nor link is
-  left out, and refused in code that is deployed (`rota.manifest.packing` says what goes into that).
+- *One parser* reads every tar (`archive`). Names are relative and have no `..`. Links lead into the tree, up first and
+  then down; any other link is refused, or left out and reported where a tree is copied to a client. Hard links lead to
+  files of the same tar. Devices, pipes, sparse files and members that go through a link are refused. Global extended
+  headers are ignored.
+- *Bounded.* Members, bytes, depth and the length of names have limits, for reading and for writing (`bounds`).
+- *No way through a link.* Nothing is made through a link, whoever made it (`unpacking`), and a file appears whole
+  (`replacing`).
+- *One writer* packs every tree (`packing`), in one order, and follows no link. Entries that are neither file, folder
+  nor link are left out; in deployed code they are refused (`rota.manifest.packing`).
 
 Standard library only: it runs inside of instances.
 """

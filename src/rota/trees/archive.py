@@ -1,7 +1,7 @@
-"""A tar, read as it comes: its members, each of them checked, and their bytes. Nothing is held but one header.
+"""Parses a tar as it comes: its members, each checked, and their bytes. Only one header is held in memory.
 
-The one parser for all that is unpacked, so that what was checked and what is unpacked cannot differ. It takes the forms
-that tar programs write (ustar, GNU's long names, pax) and no sparse files.
+The one parser for all that is unpacked, so that checked and unpacked members cannot differ. It reads the formats that
+tar programs write (ustar, GNU's long names, pax), without sparse files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rota.trees.failing import FileFailed
 from rota.trees.links import stays_inside
 
 MODIFIED_MAX = 2**33
-"""Seconds since 1970, in the year 2242: what a tar says beyond that, no file system keeps."""
+"""The latest time of a member, in seconds since 1970: later ones are cut to it, as file systems cannot store them."""
 BLOCK_BYTES = tarfile.BLOCKSIZE
 LENGTH_DIGITS_MAX = len(str(EXTENDED_BYTES_MAX))
 FILES = frozenset((tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE))
@@ -31,37 +31,37 @@ LONG = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
 PAX = tarfile.XHDTYPE
 PAX_FOR_ALL = tarfile.XGLTYPE
 SAID = frozenset((b"path", b"linkpath", b"size"))
-"""What is taken of what a tar says of a member beyond its header."""
+"""The keys of an extended header that are used."""
 SPARSE = b"GNU.sparse"
 Type = Literal["file", "directory", "link", "hard link"]
 
 
 class Member(NamedTuple):
-    """What is to be made, by its path in the tree."""
+    """A member of a tar, checked."""
 
     name: str
-    """Relative, without `.` and `..`; empty for the tree's own folder."""
+    """The path in the tree, without `.` and `..`; empty for the tree's own folder."""
     type: Type
     size: int
     mode: int
     modified: float
     target: str = ""
-    """Of a link as it is written there, of a hard link the path in the tree."""
+    """The target of a link as it is written in the tar, or of a hard link as a path in the tree."""
 
 
 class Skipped(NamedTuple):
-    """A link that leads out of the tree, where those are left out instead of refused."""
+    """A link that leads out of the tree, and was left out."""
 
     name: str
     target: str
 
 
 Event = Member | Skipped | bytes
-"""A member, then its bytes piece by piece."""
+"""A member or a skipped link; after a file, its bytes piece by piece."""
 
 
 class Archive:
-    """Feed it what comes. `end` says whether all of it came. Raises FileFailed at the first thing that is wrong."""
+    """Parses a tar: `feed` it, then call `end`. Raises FileFailed at the first error."""
 
     def __init__(self, *, skips_leaving_links: bool = False) -> None:
         self._skips = skips_leaving_links
@@ -73,16 +73,14 @@ class Archive:
         self._shows = False
         self._links: set[int] = set()
         self._files: set[int] = set()
-        """Hashes of the names of links, and of files, of which a hard link may be another name.
-
-        A tar may have many, and long ones."""
+        """Hashes of the names of files, to which hard links may lead. Hashes, since a tar may have many long names."""
         self._extended: Callable[[bytes], None] = lambda data: None
         self._over = False
         self.members = 0
         self.bytes = 0
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """What the bytes come to. Take all of it before the next ones."""
+        """Yield the events of these bytes. Consume all of them before the next call."""
         self._held += data
         while not self._over:
             found = self._state()
@@ -92,12 +90,12 @@ class Archive:
         self._held.clear()
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Note that the tar has ended. Raises FileFailed if it is not complete."""
         # Some programs leave out the two empty blocks.
         if self._state != self._header or self._said or self._held:
             raise FileFailed("BadArchive", "the tar ends too early")
 
-    # States: each takes what it needs, or waits for more.
+    # States: each consumes the bytes that it needs, or returns None to wait for more.
 
     def _header(self) -> Iterator[Event] | None:
         if len(self._held) < BLOCK_BYTES:
@@ -126,7 +124,7 @@ class Archive:
         elif info.type == PAX:
             self._extended = lambda data: self._said.update(_pax(data))
         else:
-            self._extended = lambda data: None  # What it says of all members is who wrote it.
+            self._extended = lambda data: None  # Global headers have only comments of the program.
         self._state = self._extension
         return iter(())
 
@@ -145,7 +143,7 @@ class Archive:
         size = _number(said.get("size"), info.size) if info.type in FILES else 0
         member = self._checked(info, said, size)
         self._left, self._padding = size, -size % BLOCK_BYTES
-        # A folder in an old form may have bytes after it all the same.
+        # In an old format a folder may have bytes after it.
         self._shows = isinstance(member, Member) and member.type == "file"
         self.members += 1
         self.bytes += self._left
@@ -170,7 +168,7 @@ class Archive:
         self._state = self._header
         return iter(())
 
-    # What is refused.
+    # Checks.
 
     def _checked(self, info: tarfile.TarInfo, said: dict[str, str], size: int) -> Member | Skipped:
         raw = said.get("path", info.name)
@@ -213,7 +211,7 @@ class Archive:
 
 
 def _inside(name: str) -> str:
-    """The name of a member as a plain path."""
+    """Return the name of a member as a plain path. Raises FileFailed."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or "\0" in name:
         raise FileFailed("BadArchive", f"{name}: a member's name is relative, and has no '..'")
@@ -234,7 +232,7 @@ def _text(data: bytes) -> str:
 
 
 def _pax(data: bytes) -> dict[str, str]:
-    """Return what is taken of lines `LENGTH KEY=VALUE`."""
+    """Parse lines `LENGTH KEY=VALUE` of an extended header. Return the used keys."""
     out: dict[str, str] = {}
     start = lines = 0
     while start < len(data):

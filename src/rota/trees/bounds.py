@@ -1,30 +1,30 @@
-"""The bounds of files and trees. Standard library only, as all that runs inside."""
+"""The bounds of files and trees. Standard library only: it runs inside of instances."""
 
 MEBIBYTE = 1024 * 1024
 FILE_BYTES_MAX = 1024 * MEBIBYTE
-"""Of one file that is read or written."""
+"""The largest file that is read or written."""
 ARCHIVE_BYTES_MAX = 1024 * MEBIBYTE
-"""Of the files of one tree, together."""
+"""The most bytes of all files of a tree together."""
 ARCHIVE_MEMBERS_MAX = 100_000
 ARCHIVE_STREAM_BYTES_MAX = ARCHIVE_BYTES_MAX + ARCHIVE_MEMBERS_MAX * 2048
-"""What a tree that keeps the bounds can take as tar: its bytes, and what is around each member."""
+"""The longest tar of a tree within the bounds: its bytes, and the headers of its members."""
 ENTRIES_MAX = 10_000
-"""Of a folder that is listed; that there are more is told, as of more than `ANSWER_BYTES_MAX`."""
+"""The most entries of a listing. A longer one is marked as truncated, as one beyond `ANSWER_BYTES_MAX` is."""
 ANSWER_BYTES_MAX = 4 * MEBIBYTE
-"""Of what is said of one folder. What runs in the instance may say anything in place of our program."""
+"""The longest answer on a folder. The answer is not trusted: a program of the instance may have written it."""
 ENTRY_BYTES_MAX = 64 * 1024
-"""Of what is said of one thing in a folder, and around all of them: each byte of a name and a target may take six."""
+"""The longest entry of a listing: each byte of a name and a target may take six, as JSON."""
 MESSAGE_CHARACTERS_MAX = 4096
-"""Of what is said of a failure."""
+"""The longest message of a failure."""
 PATH_BYTES_MAX = 4096
 LINKS_MAX = 40
-"""Links that are followed on the way to one file, as in the kernel."""
+"""The most links on the way to one file, as in the kernel."""
 DEPTH_MAX = 200
-"""Folders within each other, in a tree: each one holds a descriptor."""
+"""The most folders within each other in a tree: each holds a descriptor."""
 PIECE_BYTES = 64 * 1024
 EXTENDED_BYTES_MAX = 64 * 1024
-"""Of what a tar says of one member beyond its header: long names."""
+"""The longest extended header of a member of a tar, which holds long names."""
 EXTENDED_LINES_MAX = 64
-"""Of that: each takes a while to read."""
+"""The most lines of an extended header."""
 MODE_MASK = 0o777
-"""Bits of a mode that are taken: nothing that is written runs as somebody else."""
+"""The used bits of a mode. Without setuid and setgid, no written file runs as another user."""

@@ -1,4 +1,4 @@
-"""What can be wrong with a file, in one word and in a sentence."""
+"""The error of operations on files: one word for programs, and a message for people."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _REASONS = {
 
 
 class FileFailed(Exception):  # noqa: N818 - says what became of it
-    """An operation on a file cannot be done. `reason` is one word for programs."""
+    """An operation on a file has failed. `reason` is one word for programs."""
 
     def __init__(self, reason: str, message: str, error: OSError | None = None) -> None:
-        """`error`: what the kernel says, where the kernel refuses."""
-        # A name may have halves of characters, which cannot be written down.
+        """`error`: the error of the kernel, if it was the cause."""
+        # A name may have lone surrogates, which cannot be encoded.
         self.message = message.encode("utf-8", "replace").decode()
         super().__init__(self.message)
         self.reason = reason
@@ -34,7 +34,7 @@ class FileFailed(Exception):  # noqa: N818 - says what became of it
 
 
 def explained(error: OSError, path: str) -> FileFailed:
-    """The kernel's refusal, with the path that was asked for."""
+    """Return an error of the kernel as FileFailed, with the path of the request."""
     reason = _REASONS.get(error.errno or 0, "Failed")
     why = os.strerror(error.errno or 0)
     return FileFailed(reason, f"{path}: {why.lower()}", OSError(error.errno or 0, why, path))

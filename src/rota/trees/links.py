@@ -1,4 +1,4 @@
-"""The one rule for links of a tree that somebody else wrote. Standard library only, as all that runs inside."""
+"""The rule for links in trees that are not trusted. Standard library only: it runs inside of instances."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A tree as tar, piece by piece, in one order: by the bytes of the paths, so that the same tree is the same tar.
+"""Packs a tree as tar, sorted by the bytes of the paths, so that the same tree makes the same tar.
 
-It follows no link, and what is neither file, folder nor link is left out.
+It follows no link. Entries that are neither file, folder nor link are left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rota.trees.walking import Spot
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""Who opens a pipe like this does not wait for somebody at its other end."""
+"""Flags to open a file: without following a link, and without waiting for the writer of a pipe."""
 
 
 class Output(Protocol):
@@ -26,20 +26,20 @@ class Output(Protocol):
 
 
 class Found(NamedTuple):
-    """One thing of a tree."""
+    """An entry of a tree."""
 
     folder: int
-    """Open while this is looked at, and no longer."""
+    """A descriptor of the folder, which is closed after the iteration of this entry."""
     base: str
     name: str
-    """The path in the tree."""
+    """The path in the tree; `base` is its last part."""
     status: os.stat_result
     target: str = ""
-    """Of a link."""
+    """The target of a link."""
 
 
 def measure(spot: Spot) -> tuple[int, int]:
-    """Members and bytes of a tree. Raises FileFailed when it is too large, or a part of it cannot be read."""
+    """Return the members and bytes of a tree. Raises FileFailed if it is too large, or a file cannot be read."""
     counted = _Counted()
     for found in tree(spot):
         is_file = stat.S_ISREG(found.status.st_mode)
@@ -51,7 +51,7 @@ def measure(spot: Spot) -> tuple[int, int]:
 
 
 class _Counted:
-    """What a tree has so far. Raises FileFailed when that is too much."""
+    """Counts the members and bytes of a tree. Raises FileFailed at a bound."""
 
     def __init__(self) -> None:
         self.members = self.bytes = 0
@@ -68,7 +68,7 @@ class _Counted:
 
 
 Keep = Callable[[Found], bool]
-"""Asked for all there is. What it refuses is left out, and a folder with all that is in it. It may raise."""
+"""Called for each entry. Entries for which it returns False are left out, folders with their content. It may raise."""
 
 
 def keep_all(found: Found) -> bool:
@@ -76,7 +76,7 @@ def keep_all(found: Found) -> bool:
 
 
 def member(found: Found) -> tarfile.TarInfo | None:
-    """Without an owner: it is another one wherever it is unpacked."""
+    """Return the header of an entry, without an owner: that is another one wherever the tar is unpacked."""
     info = tarfile.TarInfo(found.name)
     info.mode = found.status.st_mode & MODE_MASK
     info.mtime = int(found.status.st_mtime)
@@ -93,9 +93,9 @@ def pack(
     keep: Keep = keep_all,
     member: Callable[[Found], tarfile.TarInfo | None] = member,
 ) -> None:
-    """Write a tree. Of a folder, what is in it; of a file, the file alone. Raises FileFailed when it is too large.
+    """Write the content of a folder, or a single file, as tar. Raises FileFailed if it is too large.
 
-    `member`: what is said of each before its content; None leaves it out, and of a folder not what is in it.
+    `member` returns the header of an entry; None leaves the entry out, but not the content of a folder.
     """
     counted = _Counted()
     with tarfile.open(fileobj=output, mode="w|", format=tarfile.PAX_FORMAT, bufsize=PIECE_BYTES) as tar:  # type: ignore[call-overload]
@@ -106,7 +106,7 @@ def pack(
             if not info.isreg():
                 counted.add(0)
                 tar.addfile(info)
-                tar.members.clear()  # It would remember them all.
+                tar.members.clear()  # tarfile remembers all members.
                 continue
             with _reading(found) as descriptor, open(descriptor, "rb", closefd=False) as file:
                 info.size = os.fstat(descriptor).st_size
@@ -121,7 +121,7 @@ def pack(
 
 
 def tree(spot: Spot, keep: Keep = keep_all) -> Iterator[Found]:
-    """All of a tree, folders before what is in them."""
+    """Yield the entries of a tree, folders before their content."""
     status = os.stat(spot.name, dir_fd=spot.folder, follow_symlinks=False)
     if not stat.S_ISDIR(status.st_mode):
         if not stat.S_ISREG(status.st_mode):
@@ -163,7 +163,7 @@ def _below(folder: int, prefix: str, depth: int, keep: Keep) -> Iterator[Found]:
 
 
 def _names(folder: int, prefix: str) -> list[str]:
-    """The entries of a folder. A folder sorts as if its name ended with a slash, so that whole paths are in order."""
+    """Return the names in a folder. Folders sort as if they ended with a slash, so that whole paths are in order."""
     with os.scandir(folder) as entries:
         bounded = zip(range(ARCHIVE_MEMBERS_MAX + 1), entries, strict=False)
         found = sorted(

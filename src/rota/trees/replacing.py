@@ -1,4 +1,4 @@
-"""A file that appears whole: written where nobody sees it, and put in its place at once."""
+"""Replaces a file as a whole: it is written under no name or a temporary one, and then renamed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ PRIVATE = 0o600
 TEMPORARY = ".rota-"
 UNNAMED = getattr(os, "O_TMPFILE", 0)
 NOT_UNNAMED = frozenset((errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT))
-"""What a file system says that has no files without a name."""
+"""Error numbers of file systems without O_TMPFILE."""
 
 
 class Replacing:
-    """One file on its way. Either `commit` or `drop` it."""
+    """A file that is being written. Call `commit` or `drop`."""
 
     def __init__(self, folder: int, name: str) -> None:
-        """Raises OSError when the name is a folder's. A link, wherever it leads, is replaced."""
+        """Raises OSError if the name is that of a folder. A link is replaced, wherever it leads."""
         if is_folder(folder, name):
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         self._folder = folder
@@ -29,7 +29,7 @@ class Replacing:
         self._descriptor = self._open()
 
     def _open(self) -> int:
-        # One without a name is gone with the process, whatever ends it.
+        # The kernel removes a file without a name when the process ends.
         if UNNAMED:
             try:
                 return os.open(".", UNNAMED | os.O_WRONLY | os.O_CLOEXEC, PRIVATE, dir_fd=self._folder)
@@ -47,7 +47,7 @@ class Replacing:
             rest = rest[os.write(self._descriptor, rest) :]
 
     def commit(self, mode: int, modified: float | None = None) -> os.stat_result:
-        """Put it in its place. What was there is gone."""
+        """Put the file in its place, instead of any file or link there."""
         try:
             os.fchmod(self._descriptor, mode & MODE_MASK)
             if modified is not None:
@@ -71,7 +71,7 @@ class Replacing:
 
 
 def is_folder(folder: int, name: str) -> bool:
-    """Links are none, wherever they lead."""
+    """Report whether a name is that of a folder. A link is none, wherever it leads."""
     try:
         return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     except OSError:

@@ -1,4 +1,4 @@
-"""Members of a tar, made below a folder. No link is followed on the way, whoever made it: not the last one either."""
+"""Makes the members of a tar below a folder, without following any link, whoever made it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rota.trees.replacing import Replacing, is_folder
 from rota.trees.walking import NEW_FOLDER_MODE, PASS
 
 OWN = 0o700
-"""The owner can always get into a folder that was unpacked."""
+"""Mode bits that every unpacked folder has, so that its owner can enter it."""
 
 
 class Unpacking:
-    """Makes one member after the other. `finish` when all came, else `drop`: then no half of a file is left."""
+    """Makes one member after the other. Call `finish` at the end of the tar, or `drop`, which removes half a file."""
 
     def __init__(self, folder: int) -> None:
-        """`folder`: a descriptor, of which a copy is kept."""
+        """`folder`: a descriptor, which is duplicated."""
         self._folder = os.dup(folder)
         self._file: Replacing | None = None
         self._member: Member | None = None
@@ -32,10 +32,10 @@ class Unpacking:
         self.made = 0
 
     def take(self, event: Event) -> None:
-        """Raises FileFailed."""
+        """Make a member, or write a piece of the last file. Raises FileFailed."""
         if isinstance(event, bytes):
             if self._file is not None and self._member is not None:
-                with _told(self._member.name):
+                with _explaining(self._member.name):
                     self._file.write(event)
                 self._left -= len(event)
                 if not self._left:
@@ -44,14 +44,14 @@ class Unpacking:
             self.skipped.append(event)
         else:
             self.made += 1
-            with _told(event.name):
+            with _explaining(event.name):
                 self._begin(event)
 
     def finish(self) -> None:
-        """Modes of folders come last: one may not be writable."""
+        """Set the modes of folders, which come last since some may not be writable, and release everything."""
         try:
             for name, mode in reversed(self._folders.items()):
-                with _told(name):
+                with _explaining(name):
                     self._set_mode(name, mode)
         finally:
             self.drop()
@@ -88,7 +88,7 @@ class Unpacking:
     def _commit(self) -> None:
         assert self._file is not None and self._member is not None
         file, self._file = self._file, None
-        with _told(self._member.name):
+        with _explaining(self._member.name):
             file.commit(self._member.mode, self._member.modified)
         os.close(self._parent)
         self._parent = -1
@@ -107,7 +107,7 @@ class Unpacking:
         folder = self._into(above, make=False)
         try:
             if not stat.S_ISREG(os.stat(source, dir_fd=folder, follow_symlinks=False).st_mode):
-                # A link that is there already would lead elsewhere from another folder.
+                # A hard link to a symbolic link would lead elsewhere from another folder.
                 raise FileFailed("BadArchive", f"{member.name}: it is a hard link to what is no file")
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(base, dir_fd=parent)
@@ -116,7 +116,7 @@ class Unpacking:
             os.close(folder)
 
     def _into(self, name: str, *, make: bool = True) -> int:
-        """The folder of a path below ours, open."""
+        """Open the folder of a path below the top; with `make`, make missing folders."""
         at = os.dup(self._folder)
         for part in filter(None, name.split("/")):
             above = at
@@ -156,7 +156,7 @@ def _is_link(name: str, folder: int) -> bool:
 
 
 @contextlib.contextmanager
-def _told(name: str) -> Iterator[None]:
+def _explaining(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

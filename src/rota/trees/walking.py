@@ -1,8 +1,8 @@
-"""From a path to a folder that is open and a name in it, without ever leaving a root.
+"""Resolves a path to an open folder and a name in it, without ever leaving a root.
 
-The kernel is asked for one name at a time, in a folder that is open, and follows no link by itself. Links are read and
-walked by hand, and `..` goes back to a folder that was come from. So whatever is exchanged meanwhile, each step starts
-in a folder below the root.
+The kernel opens one name at a time, in an open folder, and follows no link by itself. Links are read and resolved here,
+and `..` goes back to the folder before. So each step starts in a folder below the root, whatever a process exchanges
+meanwhile.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rota.trees.bounds import LINKS_MAX, PATH_BYTES_MAX
 from rota.trees.failing import FileFailed
 
 PASS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""To go through a folder one need not be able to read it."""
+"""Flags to open a folder for passing through: that needs no right to read it."""
 NEW_FOLDER_MODE = 0o755
 
 
 class Spot(NamedTuple):
-    """A name in a folder that is open."""
+    """A name in an open folder."""
 
     folder: int
     name: str
@@ -31,10 +31,10 @@ class Spot(NamedTuple):
 
 
 class Walk:
-    """All steps of one operation. Use it in a `with`: the folders that it opened are closed at its end."""
+    """Resolves the paths of one operation. Use it in a `with`: its end closes all folders that it opened."""
 
     def __init__(self, root: str, start: str = "") -> None:
-        """`start`: where relative paths begin; one that is not below the root counts as the root."""
+        """`start`: the folder where relative paths begin; the root if it is not below the root."""
         self._root = os.path.normpath(root)
         self._start = _parts(self._beneath(start)) if start and self._is_beneath(start) else []
         self._opened = [os.open(self._root, PASS)]
@@ -47,9 +47,9 @@ class Walk:
             os.close(self._opened.pop())
 
     def to(self, path: str, *, follow: bool = True, make: bool = False) -> Spot:
-        """Where a path leads. The last name need not be there; with `make` neither the folders above it.
+        """Resolve a path. Its last name need not exist; with `make`, missing folders above it are made.
 
-        With `follow` the name is no link, unless somebody makes one meanwhile: open it so that this does not matter.
+        With `follow` the name is no link, unless a process makes one meanwhile: open it without following links.
         """
         _check(path)
         stack = [self._opened[0]]
@@ -102,7 +102,7 @@ class Walk:
         return self._root == "/" or path == self._root or path.startswith(f"{self._root}/")
 
     def _beneath(self, path: str) -> str:
-        """An absolute path, from the root on. The instance itself may name it with the root before it."""
+        """Return an absolute path relative to the root. The instance may write it with the root before it."""
         return path[len(self._root) :] if self._root != "/" and self._is_beneath(path) else path
 
     def _leaves(self, path: str) -> FileFailed:
@@ -123,7 +123,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _link(name: str, folder: int) -> str | None:
-    """Where a link leads; None: it is none, or nothing is there."""
+    """Return the target of a link; None: it is no link, or does not exist."""
     try:
         return os.readlink(name, dir_fd=folder)
     except OSError as error:

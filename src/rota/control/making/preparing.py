@@ -13,8 +13,8 @@ from rota.control.agents import agent_files, agent_program
 from rota.control.values import secret
 from rota.control.workers import reset_policy
 from rota.engine.objects import Objects, get
-from rota.runtime.interface import Box, Order, Runtime
-from rota.runtime.runner.messages import Configure, Place, ResetPolicy, Source
+from rota.runtime.interface import BoxSpec, Order, Runtime
+from rota.runtime.runner.messages import BoxPlace, Configure, ResetPolicy, WorkspaceSource
 from rota.runtime.runner.messages import Handler as Hosted
 from rota.runtime.workspace import mirrors
 
@@ -24,7 +24,7 @@ class Preparation(msgspec.Struct, frozen=True):
 
     order: Order
     reset: ResetPolicy
-    workspace: Source | None
+    workspace: WorkspaceSource | None
     home_files: dict[str, str]
     handler: Handler | None = None
     program: str = ""
@@ -47,7 +47,7 @@ def preparation(objects: Objects, obj: Instance, order: Order, policy: Policy) -
 
 async def configuration(runtime: Runtime, prepared: Preparation, digest: str) -> Configure:
     box = await runtime.box(prepared.order, digest)
-    place = Place(box.argv, box.env, box.folder, box.inside, box.record, box.uid)
+    place = BoxPlace(box.argv, box.env, box.folder, box.inside, box.record, box.uid)
     order = prepared.order
     return Configure(
         digest,
@@ -62,7 +62,7 @@ async def configuration(runtime: Runtime, prepared: Preparation, digest: str) ->
     )
 
 
-def _hosted(handler: Handler, box: Box) -> Hosted:
+def _hosted(handler: Handler, box: BoxSpec) -> Hosted:
     return Hosted(
         handler.function,
         handler.runtime,
@@ -74,7 +74,7 @@ def _hosted(handler: Handler, box: Box) -> Hosted:
     )
 
 
-def _source(objects: Objects, obj: Instance, policy: Policy) -> Source | None:
+def _source(objects: Objects, obj: Instance, policy: Policy) -> WorkspaceSource | None:
     ref = obj.spec.workspace_ref
     namespace = obj.metadata.namespace
     workspace = get(objects, Workspace, ref.name, namespace) if ref is not None else None
@@ -84,7 +84,7 @@ def _source(objects: Objects, obj: Instance, policy: Policy) -> Source | None:
     scope = mirrors.scope(namespace, signed.name if signed is not None else "")
     values = secret(objects, namespace, signed.name) if signed is not None else None
     texts = {key: each.decode(errors="replace") for key, each in values.items()} if values is not None else None
-    return Source(workspace.spec, scope, texts, policy.network, tuple(map(str, policy.targets)))
+    return WorkspaceSource(workspace.spec, scope, texts, policy.network, tuple(map(str, policy.targets)))
 
 
 def _home_files(objects: Objects, obj: Instance) -> dict[str, str]:

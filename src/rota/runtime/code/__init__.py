@@ -1,9 +1,12 @@
-"""The code of functions and the packages that they require, as folders that boxes are shown and cannot write to.
+"""The code of functions and the packages that they require, as folders that boxes see read-only.
 
-Promises: a folder is there whole or not at all, whatever is killed when; it is made once for all that use it; what it
-is made of was checked against its digest; everything has a bound.
+- *Whole.* A folder has its name only once it is complete, whatever is killed meanwhile.
+- *Once.* Code is unpacked once for each digest, packages are installed once for each list of requirements.
+- *Checked.* Code is compared with its digest when it is unpacked, and no member of it leaves its folder.
+- *Bounded.* Bytes and files of code, and time, processes, memory and disk of a build have limits with names.
+- *No login leaks.* Logins of the operator's index are in no log or message, and no build from source can read them.
 
-Never: runs anything of a function outside of a sandbox, where there is one; decides what is still in use.
+Never: runs code of a package outside of a sandbox, where the host can make one; decides which folders are still in use.
 """
 
 from rota.runtime.code.cache import CodeCache, CodeRefused

@@ -1,7 +1,7 @@
-"""One command that builds something, held to bounds of time, processes, memory and disk.
+"""Runs the command of a build within bounds of time, processes, memory and disk.
 
-A cgroup holds processes and memory where one can be had. Everything is looked at besides, again and again, and what has
-too much is ended: so for a moment it may have more. It ends with the first of its processes, which is the sandbox's.
+A cgroup limits processes and memory where one can be made. All bounds are also checked periodically, and a build that
+exceeds one is killed: for a moment it may have more. A build ends with its first process, which is the sandbox's.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ BUILD_SECONDS_MAX = 600.0
 PIDS_MAX = 1024
 """Processes and threads."""
 PIDS_SPARE = 64
-"""A cgroup holds so many more: a build that can make no more of them may wait for ever, and is to be ended."""
+"""Processes that the cgroup allows beyond PIDS_MAX: a build that is refused one may hang, and is to be killed."""
 DISK_BYTES_MAX = 10 * 1024 * 1024 * 1024
 FILES_OPEN_MAX = 4096
-"""Of one process."""
+"""Descriptors of one process."""
 OUTPUT_BYTES_MAX = 256 * 1024
-"""Of what it has written, for finding out why it failed."""
+"""The end of its output that is kept, to find the cause of a failure."""
 LOOK_SECONDS = 0.25
 DISK_SECONDS, DISK_SHARE = 1.0, 0.2
-"""How often the disk is looked at, and how much of the time that may take."""
+"""The least seconds between two looks at the disk, and the most that these take, as a share of the time."""
 GROUP_SECONDS_MAX, PAUSE_SECONDS = 2.0, 0.01
 _BUILD = Subject("", "build", "")
 _SHELL = """\
@@ -50,7 +50,7 @@ exec "$@"
 
 
 class Exceeded(Exception):  # noqa: N818 - says what became of it
-    """A build had more than it may, and was ended. The reason is one word for a condition."""
+    """A build exceeded a bound, and was killed. The reason is one word for a condition."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -61,7 +61,7 @@ class Building:
     """Runs builds of one home."""
 
     def __init__(self, home: Path, *, memory_bytes_max: int) -> None:
-        """`memory_bytes_max`: of one build, all processes together."""
+        """`memory_bytes_max`: the bound for all processes of one build together."""
         self._home = home
         self._name = f"{protocol.name_of(home)}-build"
         self._limits: dict[str, float] = {"memory": memory_bytes_max, "pids": PIDS_MAX + PIDS_SPARE}
@@ -70,7 +70,7 @@ class Building:
     async def run(
         self, made: Command, folders: Sequence[Path], write: Callable[[bytes], None] = lambda data: None
     ) -> tuple[int, str]:
-        """The exit code, and the last of what it has written. `folders`: those that it fills. Raises Exceeded."""
+        """Run a build that fills `folders`. Return its exit code and the end of its output. Raises Exceeded."""
         self._count += 1
         group = await asyncio.to_thread(_Group, f"{self._name}-{os.getpid()}-{self._count}", self._limits)
         try:
@@ -113,12 +113,12 @@ class Building:
             [failed] = await asyncio.gather(watching, return_exceptions=True)
         if isinstance(failed, Exception):
             raise failed
-        # What it wrote since it was looked at last.
+        # Files that it wrote after the last look.
         await asyncio.to_thread(_check_disk, process.pid, folders)
         return code, said.decode(errors="replace")
 
     async def _watch(self, process: asyncio.subprocess.Process, folders: Sequence[Path], group: _Group) -> None:
-        """Raises Exceeded when it has too much, which is ended then."""
+        """Check the bounds until cancelled. Kills the build and raises Exceeded when it exceeds one."""
         pid, shortage, disk_due, restless = process.pid, Shortage(str(self._home)), 0.0, 0
         try:
             while True:
@@ -135,13 +135,13 @@ class Building:
                     disk_due = began + max(DISK_SECONDS, took / DISK_SHARE)
                 await asyncio.sleep(LOOK_SECONDS)
         except Exception:
-            # Nothing runs that is not watched.
+            # A build must not run unwatched.
             _kill(process)
             raise
 
     def _check_tree(self, pid: int, group: _Group) -> None:
         if group.was_out_of_memory():
-            # Only one of its processes may have been ended, for which the others wait.
+            # The kernel may have killed one process only, for which the others wait.
             raise self._too_much_memory()
         sizes = kernel.sizes()
         tree = [one for one in kernel.below(pid, sizes) if one in sizes]
@@ -159,7 +159,7 @@ class Building:
 
 
 def _check_disk(pid: int, folders: Sequence[Path]) -> bool:
-    """Raise Exceeded when a build has too much. Returns whether it could not be made to stand still meanwhile."""
+    """Raise Exceeded if a build has too much on the disk. Return whether its processes could not be stopped for it."""
     found, is_restless = _used(folders), False
     if not found.is_whole:
         with frozen([pid]) as stopped:
@@ -186,14 +186,14 @@ def _used(folders: Sequence[Path]) -> Used:
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
-    """The session's, of which the sandbox is one; what is in it ends with it."""
+    """Kill the session of a build. The processes in its sandbox end with it."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 class _Group:
-    """The groups of one build, as far as they can be had: none may be."""
+    """The cgroups of one build, as far as this host lets us make them."""
 
     def __init__(self, name: str, limits: dict[str, float]) -> None:
         found = cgroup.limited(name, limits)
@@ -203,15 +203,15 @@ class _Group:
         rest = {limit: value for limit, value in limits.items() if limit not in held}
         self._rest = self._controllers.hold("build", rest, tenant="build")
         self.held = {*held, *self._rest.paths}
-        """The limits that they hold."""
+        """The names of the limits that they hold."""
         self.files = [*([self._group.procs_file] if self._group else ()), *self._rest.procs_files]
-        """By which a process enters them."""
+        """The files by which a process joins them."""
 
     def was_out_of_memory(self) -> bool:
         return self._rest.was_out_of_memory() or (self._group is not None and self._group.was_out_of_memory())
 
     def remove(self) -> None:
-        """What was killed is gone a moment later."""
+        """Kill what is left in them, and remove them. Waits for killed processes up to GROUP_SECONDS_MAX."""
         deadline = time.monotonic() + GROUP_SECONDS_MAX
         if self._group is not None:
             with contextlib.suppress(OSError):

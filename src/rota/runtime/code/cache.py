@@ -1,4 +1,4 @@
-"""Code, unpacked once for each digest."""
+"""The code of functions, unpacked once for each digest."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ UNPACKED_BYTES_MAX = 512 * 1024 * 1024
 FILES_MAX = 20_000
 FILE_MODE, PROGRAM_MODE = 0o644, 0o755
 INLINE_COMMAND = "main"
-"""The file that inline code is in, of a function that is a command."""
+"""The file of the inline code of a command."""
 
 
 class CodeRefused(Exception):  # noqa: N818 - says what became of it
-    """Code that cannot be had: the reason is one word for a condition."""
+    """Code or packages cannot be provided. The reason is one word for a condition."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(whole(message))
@@ -35,13 +35,13 @@ class CodeRefused(Exception):  # noqa: N818 - says what became of it
 
 
 def inline_file(entrypoint: str) -> str:
-    """Where inline code is: the module that the entrypoint names, else one program."""
+    """Return the path of inline code: the module that the entrypoint names, or without one INLINE_COMMAND."""
     module = entrypoint.partition(":")[0]
     return f"{module.replace('.', '/')}.py" if module else INLINE_COMMAND
 
 
 def inline_place(folder: Path, entrypoint: str) -> Path:
-    """Where inline code is in its folder. Raises `CodeRefused`: the object may come from a less strict version."""
+    """Return the path of inline code in a folder. Raises `CodeRefused` for one that leaves it."""
     try:
         return below(folder, *inline_file(entrypoint).split("/"))
     except UnsafeName as error:
@@ -50,13 +50,13 @@ def inline_place(folder: Path, entrypoint: str) -> Path:
 
 
 def inline_digest(text: str, entrypoint: str) -> str:
-    """The name of inline code: other text, or another file, is other code."""
+    """Return the digest of inline code. The name of its file is part of it."""
     whole = f"{inline_file(entrypoint)}\0{text}".encode()
     return f"sha256:{hashlib.sha256(whole).hexdigest()}"
 
 
 class CodeCache:
-    """The code of all functions of a home. Nothing of it is run here."""
+    """The code of all functions of a home."""
 
     def __init__(self, home: Path) -> None:
         self._home = home.absolute()
@@ -66,7 +66,7 @@ class CodeCache:
         return is_there(self._folder(digest))
 
     def put_inline(self, text: str, entrypoint: str) -> str:
-        """Have inline code there; its digest."""
+        """Write inline code, unless it is there, and return its digest."""
         digest = inline_digest(text, entrypoint)
         if not self.has(digest):
             with coming(self._folder(digest)) as folder:
@@ -78,13 +78,13 @@ class CodeCache:
         return digest
 
     def unpack(self, digest: str) -> None:
-        """Have the code of a blob there. Raises `CodeRefused`."""
+        """Unpack the code of a blob, unless it is there. Raises `CodeRefused`."""
         if self.has(digest):
             return
         blob = self._blobs.path(digest)
         try:
             with blob.open("rb") as file:
-                # Checked where it is used: what lies on a disk for months may change.
+                # Checked again here: a file may be damaged after months on a disk.
                 if f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" != digest:
                     raise CodeRefused("CodeDamaged", f"the blob {digest} is damaged; deploy it anew")
                 file.seek(0)
@@ -101,7 +101,7 @@ class CodeCache:
 
 
 def _extract(file: BinaryIO, folder: Path) -> None:
-    """Nothing that leads out of the folder, no device. Python's own filter for this is not in every 3.11."""
+    """Unpack a tar by `rota.trees`: Python's own filter against members that leave the folder is not in every 3.11."""
     archive = Archive()
     at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -121,5 +121,5 @@ def _extract(file: BinaryIO, folder: Path) -> None:
 
 
 def _mode(found: int) -> int:
-    """Whoever runs it can read it, whatever this process's umask is."""
+    """Return the mode of unpacked code: readable for the uid that runs it, whatever the umask of this process is."""
     return FOLDER_MODE if stat.S_ISDIR(found) else PROGRAM_MODE if found & stat.S_IXUSR else FILE_MODE

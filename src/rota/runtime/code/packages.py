@@ -1,4 +1,4 @@
-"""Packages that functions require: installed once for each list of them, by pip, in a sandbox."""
+"""Installs the packages that functions require: once for each list of them, by pip, in a sandbox."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ log = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 2
 AT_ONCE_OF_ONE_MAX = 1
-"""Of one tenant. Its others wait for it, and so for no turn that another tenant could have."""
+"""The most installations of one tenant at once, so that no tenant takes all of AT_ONCE_MAX."""
 NAMED_MAX = 4
-"""Hosts that pip did not reach, of which a failure tells."""
+"""The most unreachable hosts that a failure names."""
 TARGET = "/workspace"
 CONFIG = f"{pip_settings.INSIDE}/pip.conf"
 INSTALLER_KEY = "functions/packages"
-"""What the uid of the sandbox is made from, where Rota can give it one."""
+"""The key of the sandbox's uid, if Rota is root."""
 NO_PIP = (
     "the Python that runs Rota has no pip, which installs what functions require: "
     f"run `{sys.executable} -m ensurepip`, or install pip there in another way"
@@ -51,7 +51,7 @@ _REQUIREMENT = re.compile(r"[A-Za-z0-9][^\n\r\0]*")
 
 
 def environment_name(requirements: Sequence[str]) -> str:
-    """The name of the packages: the same for all who require the same, of the same Python."""
+    """Return the name of the folder of packages: a hash of the requirements and the version of Python."""
     if not requirements:
         return ""
     which = [platform.python_implementation(), platform.python_version(), platform.machine(), *sorted(requirements)]
@@ -59,32 +59,32 @@ def environment_name(requirements: Sequence[str]) -> str:
 
 
 class Packages:
-    """The packages of all functions of a home."""
+    """Installs packages for all functions of a home."""
 
     def __init__(self, home: Path, policy: Policy = NO_POLICY) -> None:
-        """`policy`: which network pip gets, whoever requires the packages."""
+        """`policy`: the network of pip, whoever requires the packages."""
         self._home = home.absolute()
         self._policy = policy
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
         self._building = Building(self._home, memory_bytes_max=default_memory() // AT_ONCE_MAX)
         self._removals = Removals()
         self._installing: dict[tuple[str, str], asyncio.Task[None]] = {}
-        """By tenant and list: each waits for its own turn."""
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """Installations that run or wait, by tenant and list."""
+        self._tenants: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._lists: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._there: dict[str, asyncio.Event] = {}
-        """By list: it was installed in somebody's turn."""
+        """Set when a list is installed, whichever tenant's installation did it."""
 
     def has(self, name: str) -> bool:
         return is_there(cached(self._home, PACKAGES, name))
 
     async def install(self, requirements: Sequence[str], *, needs_sandbox: bool = False, tenant: str = "") -> None:
-        """Have them there. Raises `CodeRefused`.
+        """Install packages, unless they are there. Raises `CodeRefused`.
 
-        Tenants take turns, however many of their functions wait. A list that several want is installed in the first of
-        their turns, for all of them.
+        Tenants take turns, however many of their functions wait. A list that several tenants require is installed once,
+        in the first of their turns.
 
-        With `needs_sandbox` nothing is installed where there can be none: a build runs what a package brings.
+        `needs_sandbox`: refuse where the host can make no sandbox, since a build runs code of the package.
         """
         name = environment_name(requirements)
         if self.has(name):
@@ -122,9 +122,9 @@ class Packages:
         for one in requirements:
             if not _REQUIREMENT.fullmatch(one):
                 raise CodeRefused("BadRequirement", f"requirements: {one!r} must name a package, such as requests>=2")
-        turn = self._turns.setdefault(tenant, asyncio.Semaphore(AT_ONCE_OF_ONE_MAX))
+        of_tenant = self._tenants.setdefault(tenant, asyncio.Semaphore(AT_ONCE_OF_ONE_MAX))
         of_list = self._lists.setdefault(name, asyncio.Lock())
-        async with turn, of_list:
+        async with of_tenant, of_list:
             if not self.has(name):
                 await self._build(name, requirements)
         if there := self._there.pop(name, None):
@@ -138,7 +138,7 @@ class Packages:
                 await self._run_pip(folder, name, requirements)
                 await asyncio.to_thread(finished, folder, whole)
             finally:
-                # What a build left may be large: nobody waits for its end.
+                # In the background: the folder of a build may be large.
                 self._removals.add(folder)
 
     async def _run_pip(self, folder: Path, name: str, requirements: Sequence[str]) -> None:
@@ -169,15 +169,15 @@ class Packages:
             written.close()
             self._removals.add(scratch)
         if code != 0 and refused:
-            told = ", ".join(f"{one.host} port {one.port} ({one.why})" for one in refused[-NAMED_MAX:])
-            message = f"pip reaches what the server was started with by --egress, and not {told}"
+            hosts = ", ".join(f"{one.host} port {one.port} ({one.why})" for one in refused[-NAMED_MAX:])
+            message = f"pip reaches what the server was started with by --egress, and not {hosts}"
             raise CodeRefused("IndexUnreachable", "; ".join([redacted(message, found.secrets), *found.notes]))
         if code != 0:
             why = cause(redacted(said, found.secrets), code)
-            # What of the configuration was not used may well be why.
+            # A setting that was left out may be the cause.
             raise CodeRefused(why.reason, "; ".join([why.message, *found.notes]))
         try:
-            # What was installed is Rota's own from now on, and anybody may read it.
+            # From now on the files are Rota's own, and readable for any uid.
             await asyncio.to_thread(take_over, folder, _mode)
         except TooDeep as error:
             raise CodeRefused("RequirementsFailed", f"what was installed cannot be kept: {error}") from None
@@ -197,7 +197,7 @@ class Packages:
             options = [*options, "--only-binary", ":all:"]
         env = {**found.env, "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1"}
         if self._policy.network == "egress":
-            # In place of the server's own, which cannot be reached from there; also for an index of the host itself.
+            # Instead of the server's own proxies, which cannot be reached from the sandbox.
             proxies = {name for one in PROXIES for name in (one, one.lower())}
             env = {name: value for name, value in env.items() if name not in proxies}
             env |= {"PIP_PROXY": egress.URL, "NO_PROXY": "", "no_proxy": ""}
@@ -241,7 +241,7 @@ def _check_network(policy: Policy, found: Settings) -> None:
 
 
 class InstallLog:
-    """The log of the last attempt to install packages: what pip writes, line by line, without secrets."""
+    """The log of the last attempt to install packages: the output of pip, line by line, without secrets."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -252,11 +252,11 @@ class InstallLog:
     def begin(self, secrets: Collection[str]) -> None:
         self._secrets = secrets
         try:
-            # Another file each time: who follows it reads that from its beginning.
+            # A new file each time, which followers of the log read from its beginning.
             self._path.unlink(missing_ok=True)
             self._file = TaskLog(self._path)
         except OSError as error:
-            # No reason not to install anything.
+            # Packages are installed without a log, too.
             log.warning("%s cannot be written: %s", self._path, error.strerror)
 
     def write(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Why pip failed: the cause in one word for a condition, and in words what it is and what to do."""
+"""Finds the cause of pip's failure in its output: one word for a condition, and a message with what to do."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 LINES_SHOWN_MAX = 4
-"""Of what pip calls an error."""
+"""The most lines of errors in a message."""
 LINE_CHARACTERS_MAX = 300
 VERSIONS_SHOWN_MAX = 5
-"""Of those that there are of a package, the newest."""
+"""The most versions of a package in a message; the newest are shown."""
 SECRET_CHARACTERS_MIN = 4
-"""A shorter secret is hidden in addresses alone: taken out everywhere, nothing could be read."""
+"""Shorter secrets are hidden in addresses only: hidden everywhere, they would make a text unreadable."""
 HIDDEN = "****"
 _USER = re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://)[^/?#\s\"']{1,1000}@", re.IGNORECASE)
 _ERROR = re.compile(r"^(ERROR|error): |^× ")
@@ -54,14 +54,14 @@ REASONS = (NOT_TRUSTED, REFUSED, UNREACHABLE, CONFLICT, BUILD_FAILED, BAD, NOT_F
 
 
 class Cause(NamedTuple):
-    """Why packages cannot be had."""
+    """The cause of a failed installation: one word for a condition, and a message."""
 
     reason: str
     message: str
 
 
 def cause(said: str, code: int) -> Cause:
-    """The cause, by all that pip has written and its exit code."""
+    """Return the cause of a failure, by the output of pip and its exit code."""
     shown = "; ".join(errors_in(said)) or f"pip ended with {code}"
     if _UNTRUSTED.search(said) and not _REACHED.search(said):
         detail = _UNTRUSTED_DETAIL.search(said)
@@ -98,17 +98,17 @@ def cause(said: str, code: int) -> Cause:
 
 
 def is_unexplained(said: str) -> bool:
-    """Whether it may be that an index was not asked: many versions of pip do not tell, unless they are told to."""
+    """Report whether an index may not have answered: many versions of pip report that only with -vv."""
     return "(from versions: none)" in said and cause(said, 1).reason == NOT_FOUND
 
 
 def unanswered(said: str) -> str:
-    """The lines on indexes that could not be asked, of all that pip writes when it is told to write more."""
+    """Return the lines on unreachable indexes in the output of pip -vv."""
     return "".join(f"{line}\n" for line in dict.fromkeys(_UNANSWERED.findall(said)))
 
 
 def errors_in(said: str) -> list[str]:
-    """The lines in which pip says what went wrong; without any, the last that are no warnings."""
+    """Return the lines that pip marks as errors; without any, the last two that are not warnings."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     found = [line for line in lines if _ERROR.match(line)]
     if not found:
@@ -117,14 +117,14 @@ def errors_in(said: str) -> list[str]:
 
 
 def _built(said: str) -> str:
-    """The package that was being built when that failed, as far as pip tells."""
+    """Return the package whose build failed, as far as the output shows it."""
     before = said[: found.start()] if (found := _BUILD.search(said)) else said
     names = _AT.findall(before)
     return names[-1].rpartition("/")[2] if names else "a package"
 
 
 def _last_of_build(said: str) -> str:
-    """The last line of what the build itself has written, which mostly is its exception."""
+    """Return the last line of the build's own output, which usually is its exception."""
     last, is_output = "", False
     for line in said.splitlines():
         if _OUTPUT_BEGINS.search(line):
@@ -146,7 +146,7 @@ def _cut(line: str) -> str:
 
 
 def redacted(text: str, secrets: Collection[str]) -> str:
-    """A text without secrets: neither the known ones, nor users and passwords in addresses."""
+    """Return a text without secrets: the given ones, and users and passwords in addresses."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= SECRET_CHARACTERS_MIN:
             text = text.replace(secret, HIDDEN)

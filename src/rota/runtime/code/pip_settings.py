@@ -1,8 +1,8 @@
-"""The server operator's pip configuration, as a build in a sandbox gets it. Nothing of a tenant is read here.
+"""The server operator's pip configuration, as a build in a sandbox gets it. No file of a tenant is read here.
 
 Settings come from where pip itself takes them: its configuration files, and then the environment of the server. Only
-those are taken that say where packages come from and how they are fetched. Files that they name (certificates,
-constraints) are copied into the sandbox, local folders of packages are shown there read-only.
+settings on where packages come from and how they are fetched are used. Files that they name (certificates,
+constraints) are copied into the sandbox, local folders of packages are bound there read-only.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 SECTIONS = ("global", "install")
 """Sections of a configuration file that count, the later over the earlier."""
 INSIDE = "/rota/pip"
-"""Where a sandbox sees what is named."""
+"""The folder in a sandbox for files and folders that settings name."""
 FILE_BYTES_MAX = 16 * 1024 * 1024
-"""Of a file that is copied into the sandbox."""
+"""The largest file that is copied into the sandbox."""
 OTHERS_MAY = 0o5
-"""What the mode of a folder has to grant to others: builds run as a user of their own when Rota is root."""
+"""Mode bits that a folder must have for others: if Rota is root, builds run as a user of their own."""
 
 
 class Settings(NamedTuple):
-    """What pip is given."""
+    """The configuration, environment and files for a build."""
 
     config: str
     """The content of a configuration file."""
     env: Mapping[str, str]
     files: Mapping[str, bytes]
-    """By their places inside. They may hold secrets."""
+    """Contents by path in the sandbox. They may hold secrets."""
     binds: tuple[Bind, ...]
-    """Folders and files of packages, as the sandbox is shown them."""
+    """Folders and files of packages that the sandbox sees read-only."""
     secrets: frozenset[str]
-    """Passwords and tokens, which nothing that is shown may hold."""
+    """Passwords and tokens, which must not appear in logs and messages."""
     notes: tuple[str, ...]
-    """What of the configuration is not used, and why."""
+    """Notes for people on settings that are not used."""
 
 
 def settings(environment: Mapping[str, str], *, home: Path, is_sandboxed: bool) -> Settings:
-    """The settings that hold now. `home` is the server's own, which no build may see."""
+    """Return the current settings. `home` is Rota's, which no build may see."""
     options = _options(environment)
     making = _Making(environment, home, is_sandboxed=is_sandboxed)
     lines = [f"{name} = {making.value(name, value)}" for name, value in options.items()]
@@ -69,7 +69,7 @@ def settings(environment: Mapping[str, str], *, home: Path, is_sandboxed: bool) 
         env["NETRC"] = login
     for value in (*env.values(), options.get("proxy", "")):
         making.hide(value)
-    # Both, since a file of the Python's own that is read inside too may have either.
+    # In both sections, since Python's own pip.conf, which is read inside too, may have either.
     config = "".join(f"[{section}]\n" + "".join(f"{line}\n" for line in lines) for section in SECTIONS)
     return Settings(
         config, env, making.files, tuple(making.binds), frozenset(making.secrets), tuple(dict.fromkeys(making.notes))
@@ -77,7 +77,7 @@ def settings(environment: Mapping[str, str], *, home: Path, is_sandboxed: bool) 
 
 
 def _options(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the files and the environment say, as far as it counts here."""
+    """Return the used options of the configuration files and the environment."""
     found: dict[str, str] = {}
     for section in SECTIONS:
         for file in _config_files(environment):
@@ -86,12 +86,12 @@ def _options(environment: Mapping[str, str]) -> dict[str, str]:
         if name.startswith("PIP_") and value:
             found[_normal(name.removeprefix("PIP_"))] = value
     known = {*FILES, *SOURCES, *PLAIN}
-    # One line each: pip takes several values apart at any space.
+    # One line each: pip splits several values at any white space.
     return {name: " ".join(value.split()) for name, value in found.items() if name in known and value.strip()}
 
 
 def _config_files(environment: Mapping[str, str]) -> Iterator[Path]:
-    """The files that pip reads, the later over the earlier."""
+    """Yield the files that pip reads; later ones override earlier ones."""
     named = environment.get("PIP_CONFIG_FILE")
     if named == os.devnull:
         return
@@ -121,7 +121,7 @@ def _normal(name: str) -> str:
 
 
 class _Making:
-    """Collects what the settings need beside themselves."""
+    """Collects the files, binds, secrets and notes of the settings."""
 
     def __init__(self, environment: Mapping[str, str], home: Path, *, is_sandboxed: bool) -> None:
         self._environment = environment
@@ -134,7 +134,7 @@ class _Making:
         self.notes: list[str] = []
 
     def value(self, name: str, value: str) -> str:
-        """The value of an option, with the places that things have inside."""
+        """Return the value of an option, with the paths in the sandbox."""
         if name in FILES:
             return " ".join(filter(None, (self.shown(name, each) for each in value.split())))
         if name in SOURCES:
@@ -150,7 +150,7 @@ class _Making:
         return value
 
     def shown(self, name: str, value: str) -> str:
-        """Where a local file or folder is inside; empty: it is not shown."""
+        """Return the path of a local file or folder in the sandbox; empty: it is not shown there."""
         path = Path(os.path.expanduser(value)).absolute()
         if not path.exists():
             self._note(name, f"there is no {path}")
@@ -166,7 +166,7 @@ class _Making:
         return self._places[path]
 
     def _bind(self, name: str, path: Path, place: str) -> bool:
-        """Have the sandbox see what is there, as it is."""
+        """Bind a file or folder into the sandbox. Returns False if it must not be shown."""
         real = path.resolve()
         homes = (self._home, Path(self._environment.get("HOME") or Path.home()))
         if any(one.resolve().is_relative_to(real) for one in homes):
@@ -178,7 +178,7 @@ class _Making:
         return True
 
     def _copy(self, name: str, path: Path, place: str) -> bool:
-        """Have the sandbox see a file of its own, also if it may not read the original."""
+        """Copy a file into the sandbox, which may not have the right to read the original."""
         try:
             if path.stat().st_size > FILE_BYTES_MAX:
                 raise OSError(f"it has more than {FILE_BYTES_MAX} bytes")
@@ -192,7 +192,7 @@ class _Making:
         self.notes.append(f"{name} of the server's pip configuration: {what}")
 
     def logins(self, options: Mapping[str, str]) -> str:
-        """A netrc file with what the operator's own says of the hosts that packages come from; empty: nothing."""
+        """Make a netrc file of the operator's logins for the used indexes. Return its path; empty: there are none."""
         addresses = [urlsplit(one) for name in SOURCES for one in options.get(name, "").split()]
         hosts = {one.hostname for one in addresses if one.hostname}
         home = Path(self._environment.get("HOME") or Path.home())
@@ -217,10 +217,10 @@ class _Making:
         return place
 
     def hide(self, value: str) -> None:
-        """Note what is secret in an address."""
+        """Note the secrets in an address."""
         try:
             address = urlsplit(value)
-            # Of a user alone, that is the token.
+            # A user without a password is a token.
             secret = address.password or address.username
         except ValueError:
             return

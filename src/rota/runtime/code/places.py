@@ -1,4 +1,4 @@
-"""Where folders of code and of packages are: on the host by their name, in a box always in the same place."""
+"""The paths of code, packages and their logs in a home, and the making and removal of these folders."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from rota.runtime.workspace.discard import remove
 CODE, PACKAGES = "code", "packages"
 LOGS, LOADS = "logs", "loads"
 INSIDE = {CODE: "/rota/code", PACKAGES: "/rota/packages"}
-"""Where a box sees them."""
+"""The paths in a box."""
 COMING = ".coming-"
 UNUSED_SECONDS_MIN = 300.0
-"""What nothing uses is kept for so long after it was made or asked for: what will may be on its way."""
+"""An unused folder is kept so long after it was made or asked for: an object that uses it may be about to come."""
 ABANDONED_SECONDS = 3600.0
-"""What was begun longer ago than this is not being filled any more."""
+"""A folder that was begun so long ago is not being filled any more."""
 REMOVE_SECONDS_MAX = 60.0
-"""What takes longer to remove goes on being removed when it is collected the next time."""
+"""The most that a removal takes; the next collection continues it."""
 FOLDER_MODE = 0o755
 NAME = re.compile(r"[0-9a-f]{64}")
 UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,127}")
 
 
 def cached(home: Path, kind: str, name: str) -> Path:
-    """The folder of this name, if it is there. Only what is a hash is a name."""
+    """Return the path of a folder by its name, a hash. Raises ValueError for another name."""
     if not NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name of code or packages: it has 64 hexadecimal digits")
     return home / "functions" / kind / name
 
 
 def packages_log(home: Path, name: str) -> Path:
-    """What pip wrote when it installed the packages of this name, or tried to."""
+    """Return the path of the log of the installation of packages."""
     if not NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name of packages: it has 64 hexadecimal digits")
     return home / "functions" / LOGS / PACKAGES / f"{name}.log"
 
 
 def load_log(home: Path, uid: str) -> Path:
-    """What was written when the newest version of the function of this uid could not be loaded."""
+    """Return the path of the log of a failed load, of the newest version of the function with this uid."""
     if not UID.fullmatch(uid):
         raise ValueError(f"{uid!r} is no uid")
     return home / "functions" / LOGS / LOADS / f"{uid}.log"
 
 
 def is_there(folder: Path) -> bool:
-    """Whether it is there; if so it stays for a while, though nothing may use it yet."""
+    """Report whether a folder is there. If so, it is kept for UNUSED_SECONDS_MIN, though nothing uses it yet."""
     try:
         os.utime(folder)
     except FileNotFoundError:
@@ -58,7 +58,7 @@ def is_there(folder: Path) -> bool:
 
 
 def begun(folder: Path) -> Path:
-    """Make a folder to fill in place of another. Whoever does removes what is left of it."""
+    """Make a folder to fill, beside the given path. The caller gives it to `finished`, and removes what is left."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = folder.with_name(f"{COMING}{folder.name}-{os.urandom(4).hex()}")
     new.mkdir(mode=FOLDER_MODE)
@@ -66,14 +66,14 @@ def begun(folder: Path) -> Path:
 
 
 def finished(new: Path, folder: Path) -> None:
-    """Give a folder that is filled its name; if another one has it by then, that is as good."""
+    """Give a filled folder its name. If another one has the name by now, that one stays."""
     with contextlib.suppress(OSError):
         new.rename(folder)
 
 
 @contextlib.contextmanager
 def coming(folder: Path) -> Iterator[Path]:
-    """A folder to fill, which has the name when that is done."""
+    """Yield a folder to fill. It gets the given path when the block ends without an error."""
     new = begun(folder)
     try:
         yield new
@@ -83,7 +83,7 @@ def coming(folder: Path) -> Iterator[Path]:
 
 
 def collect(home: Path, kind: str, used: Collection[str]) -> list[str]:
-    """Remove what is not used and not new. Returns the names of what is gone."""
+    """Remove folders that are not used and not new. Return their names."""
     top = home / "functions" / kind
     gone = []
     for folder in sorted(top.iterdir()) if top.is_dir() else ():
@@ -96,7 +96,7 @@ def collect(home: Path, kind: str, used: Collection[str]) -> list[str]:
 
 
 def collect_logs(home: Path, kind: str, used: Collection[str]) -> None:
-    """Remove the logs of what is not used and not new: of packages by their names, of functions by their uids."""
+    """Remove logs that are not used and not new. `used`: names of packages, or uids of functions."""
     top = home / "functions" / LOGS / kind
     for file in sorted(top.iterdir()) if top.is_dir() else ():
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Which engine this host has: found out once, when it is first asked for, and remembered in the home."""
+"""The container engine of this host: found by trying when it is first needed, and remembered in the home."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ import msgspec
 from msgspec import Struct
 
 from rota.runtime.container.client import PATH
+from rota.runtime.container.dialect import Facts
 from rota.runtime.container.engine import Engine
-from rota.runtime.container.facts import Facts
 from rota.runtime.container.trial import ask_docker, try_podman
 
 REMEMBERED = "container-engine.json"
 RETRY_SECONDS = 60
-"""That there is none is looked at again after this: somebody may have put it right."""
+"""Seconds after which a host without an engine is tried again."""
 ENGINES: tuple[tuple[str, Callable[[str], Awaitable[Facts | str]]], ...] = (
     ("podman", try_podman),
     ("docker", ask_docker),
 )
 MISSING = "neither podman nor docker is installed; install the package podman"
-# What the answer depends on: when one of these changes, it is found out anew.
+# The answer depends on these: when one changes, the engines are tried again.
 PROGRAMS = ("podman", "docker", "conmon", "crun", "runc", "runsc")
 SETTINGS = (
     "/etc/containers/containers.conf",
@@ -42,48 +42,48 @@ SETTINGS = (
 USERS_SETTINGS = "containers/containers.conf"
 
 
-class Found(NamedTuple):
-    """The engine of this host; if there is none, why, and what to do about it."""
+class EngineAvailability(NamedTuple):
+    """The engine of this host; None: `why_not` has the reason, and what to do."""
 
     engine: Engine | None
     why_not: str
 
 
 class _Remembered(Struct):
-    seen: str
+    fingerprint: str
     facts: Facts
 
 
 class _Answer(NamedTuple):
-    seen: str
+    fingerprint: str
     time: float
-    found: Found
+    found: EngineAvailability
 
 
 _answer: _Answer | None = None
 _locks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
 
 
-async def available(home: Path | None = None) -> Found:
-    """The engine to use. Takes a moment when it is first asked for, and next to nothing afterwards.
+async def available(home: Path | None = None) -> EngineAvailability:
+    """Return the engine to use. The first call takes some seconds, later ones next to nothing.
 
-    home  where an engine that was found is remembered, so that the next process need not try; None: try, leave nothing
+    home  the folder in which the engine is remembered for the next process; None: it is not remembered
     """
     global _answer
     async with _locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-        seen = _seen()
-        if _answer is not None and _answer.seen == seen and _is_good(_answer):
+        fingerprint = _fingerprint()
+        if _answer is not None and _answer.fingerprint == fingerprint and _is_good(_answer):
             return _answer.found
-        facts = _recalled(home, seen) if home is not None else None
-        found = await _found() if facts is None else Found(Engine(facts), "")
+        facts = _recalled(home, fingerprint) if home is not None else None
+        found = await _found() if facts is None else EngineAvailability(Engine(facts), "")
         if home is not None and facts is None and found.engine is not None:
-            _remember(home, _Remembered(seen, found.engine.facts))
-        _answer = _Answer(seen, time.monotonic(), found)
+            _remember(home, _Remembered(fingerprint, found.engine.facts))
+        _answer = _Answer(fingerprint, time.monotonic(), found)
         return found
 
 
 def forget() -> None:
-    """Find out anew when next asked."""
+    """Try again at the next call of `available`."""
     global _answer
     _answer = None
 
@@ -92,9 +92,9 @@ def _is_good(answer: _Answer) -> bool:
     return answer.found.engine is not None or time.monotonic() - answer.time < RETRY_SECONDS
 
 
-async def _found() -> Found:
+async def _found() -> EngineAvailability:
     if sys.platform != "linux":
-        return Found(None, f"containers are run on Linux only, and this is {sys.platform}")
+        return EngineAvailability(None, f"containers are run on Linux only, and this is {sys.platform}")
     reasons = []
     for name, find_out in ENGINES:
         program = _program(name)
@@ -102,17 +102,17 @@ async def _found() -> Found:
             continue
         result = await find_out(program)
         if isinstance(result, Facts):
-            return Found(Engine(result), "")
+            return EngineAvailability(Engine(result), "")
         reasons.append(f"{name} cannot run a container: {result}")
-    return Found(None, "; ".join(reasons) or MISSING)
+    return EngineAvailability(None, "; ".join(reasons) or MISSING)
 
 
 def _program(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ.get('PATH', '')}:{PATH}")
 
 
-def _seen() -> str:
-    """All that the answer depends on, as far as that can be told without trying."""
+def _fingerprint() -> str:
+    """Return a hash of all that the answer depends on, as far as it can be read without trying."""
     own = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / USERS_SETTINGS
     paths = [*map(_program, PROGRAMS), *SETTINGS, str(own), os.environ.get("CONTAINERS_CONF")]
     limits = [resource.getrlimit(kind)[1] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)]
@@ -132,16 +132,16 @@ def _state(path: str) -> tuple[str, int, int] | str:
     return path, status.st_mtime_ns, status.st_size
 
 
-def _recalled(home: Path, seen: str) -> Facts | None:
+def _recalled(home: Path, fingerprint: str) -> Facts | None:
     try:
         remembered = msgspec.json.decode((home / REMEMBERED).read_bytes(), type=_Remembered)
     except (OSError, msgspec.MsgspecError):
         return None
-    return remembered.facts if remembered.seen == seen else None
+    return remembered.facts if remembered.fingerprint == fingerprint else None
 
 
 def _remember(home: Path, what: _Remembered) -> None:
-    """A home that cannot be written to is no reason to have no engine."""
+    """Remember an engine. A home that cannot be written to is ignored."""
     new = home / f"{REMEMBERED}.{os.getpid()}"
     with contextlib.suppress(OSError):
         new.write_bytes(msgspec.json.encode(what))

@@ -1,4 +1,4 @@
-"""Asking an engine's program something, for a bounded time."""
+"""Runs the program of an engine for a bounded time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 WORDS_CHARS_MAX = 400
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# What tells an engine where its things are. Nothing else of Rota's own environment is its business.
+# Variables by which an engine finds its files. No others of Rota's own environment are passed on.
 PASSED = (
     "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
     "DBUS_SESSION_BUS_ADDRESS", "CONTAINERS_CONF", "CONTAINERS_CONF_OVERRIDE", "CONTAINERS_STORAGE_CONF",
@@ -23,7 +23,7 @@ TIMED_OUT = -1
 
 
 class Said(NamedTuple):
-    """How a program ended, and what it said."""
+    """The exit code and output of a program."""
 
     code: int
     out: str
@@ -31,15 +31,15 @@ class Said(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Its own words for a failure: the end of what it said, in one line."""
+        """The reason of a failure: the errors at the end of its output, in one line."""
         lines = [line.strip() for line in (self.err.strip() or self.out.strip()).splitlines()]
-        # The lines before the last error are warnings of attempts that led to it.
+        # Other lines are warnings of attempts that led to the errors.
         errors = [line for line in lines if line.lower().startswith("error")] or lines
         return "; ".join(errors)[-WORDS_CHARS_MAX:] or f"it ended with {self.code}"
 
 
 def environment(*more: str) -> dict[str, str]:
-    """That of an engine's program."""
+    """Return the environment of an engine's program. `more`: further variables that it gets."""
     passed = {name: os.environ[name] for name in (*PASSED, *more) if name in os.environ}
     return {"HOME": os.path.expanduser("~"), **passed, "PATH": os.environ.get("PATH") or PATH}
 

@@ -1,33 +1,67 @@
-"""Where podman and docker differ. All else is said to both alike.
+"""An engine as it works on this host, and the differences between podman and docker.
 
-Docker's column is written after its documentation and has never met a docker: there was none to try it with.
+The values for docker are written after its documentation, and have not been tried with a docker.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from rota.runtime.container.facts import Facts
+from msgspec import Struct
+
+
+class Facts(Struct, frozen=True):
+    """An engine that works on this host, with the options that it needs. Kept on disk."""
+
+    engine: Literal["podman", "docker"]
+    program: str
+    version: str
+    options: tuple[str, ...] = ()
+    """Options of every command, before its name."""
+    run_options: tuple[str, ...] = ()
+    """Options of every container."""
+    holds_memory: bool = False
+    holds_cpus: bool = False
+    is_rootless: bool = False
+    oci_runtime: str = ""
+    monitor: str = ""
+    """The programs that make a container and monitor it; empty if a daemon has them."""
+    gvisor: str = ""
+    """The program that makes a container with a kernel of its own, gVisor's `runsc`, if it works here."""
+    no_gvisor: str = ""
+    """The reason why there is no gVisor, and what to do."""
+    needs_relabel: bool = False
+    """SELinux is on: mounts have to be labelled for the container."""
+
+    @property
+    def needed(self) -> str:
+        """The options that it needs on this host, for people."""
+        return " ".join((*self.options, *self.run_options))
+
+    @property
+    def limits(self) -> str:
+        held = [name for name, is_held in (("memory", self.holds_memory), ("cpus", self.holds_cpus)) if is_held]
+        return " and ".join(held)
 
 
 class Dialect(NamedTuple):
-    """How one engine is told what both can do."""
+    """The options by which one engine does what both can do."""
 
     options: tuple[str, ...]
-    """For every command, before its name."""
+    """Options of every command, before its name."""
     run: tuple[str, ...]
-    """Of every container: what the other engine does by itself, or does not know."""
+    """Options of every container, which the other engine does not need or know."""
     image: tuple[str, ...]
-    """Succeeds if an image is there; the reference comes last."""
+    """The command that succeeds if an image is there; the reference follows it."""
     image_absent_code: int
     image_absent_words: str
-    """What it ends with, and says among other things, if there is no such image: anything else is a failure."""
+    """The exit code and words that mean that there is no such image; any other is a failure."""
     remove: tuple[str, ...]
-    """Ends and removes containers at once; the name comes last. That there is none may or may not be a failure."""
+    """The command that kills and removes a container; the name follows it. It may fail if there is none."""
     relabelled: str
-    """Added to a mount, where SELinux wants it."""
+    """The option of a mount that labels it for SELinux; empty: there is none."""
     has_monitors: bool
-    """Each container is held by a process of its own, which a client that is killed may leave behind."""
+    """Each container has a monitor process, which a killed client may leave behind."""
 
 
 PODMAN = Dialect(
@@ -49,7 +83,7 @@ DOCKER = Dialect(
     image_absent_code=1,
     image_absent_words="no such image",
     remove=("rm", "--force", "--volumes"),
-    # Its --mount cannot; where SELinux is on, docker's daemon has to be told.
+    # Its --mount has no such option: with SELinux, docker's daemon has to be configured.
     relabelled="",
     has_monitors=False,
 )
@@ -57,11 +91,11 @@ DIALECTS = {"podman": PODMAN, "docker": DOCKER}
 
 
 def base(facts: Facts) -> list[str]:
-    """What every command of an engine begins with."""
+    """Return the beginning of every command of an engine."""
     return [facts.program, *DIALECTS[facts.engine].options, *facts.options]
 
 
 def in_gvisor(facts: Facts, network: str) -> list[str]:
-    """What follows that for containers that are to have a kernel of their own."""
+    """Return the options after that for containers with a kernel of their own."""
     # By itself it would take over an interface of the container's namespace, of which there is none.
     return [f"--runtime={facts.gvisor}", f"--runtime-flag=network={network}"]

@@ -1,43 +1,47 @@
-"""An engine that works on this host, and what can be had from it."""
+"""Podman or docker, as it works on this host: commands of containers, images and removal."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from rota.runtime.container import removal
 from rota.runtime.container.client import ask, environment
-from rota.runtime.container.dialect import DIALECTS, base, in_gvisor
+from rota.runtime.container.dialect import DIALECTS, Facts, base, in_gvisor
 from rota.runtime.container.environment import carried
-from rota.runtime.container.facts import Facts
 from rota.runtime.container.images import Images, check_reference
 from rota.runtime.container.removal import EngineFailed
-from rota.runtime.interface import Order, Refused
+from rota.runtime.interface import Order, Refused, Subject
 from rota.runtime.sandbox import Command
 
-__all__ = ["Engine", "EngineFailed"]
+__all__ = ["Engine", "EngineFailed", "container_name"]
 
 HOME_LABEL, INSTANCE_LABEL = "rota.dev/home", "rota.dev/instance"
 HOSTNAME_CHARS_MAX = 63
-# With these the entrypoints of common images take what is theirs and become an ordinary user, and servers listen on
-# the ports they are known by. What else an engine gives by default, raw sockets on the host's network among it, is not.
+# With these the entrypoints of common images own their files and become an ordinary user, and servers listen on low
+# ports. Other capabilities that engines give by default, as for raw sockets on the host's network, are dropped.
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")
 IS_RUNNING = "{{.State.Running}}"
 PID = "{{.State.Pid}}"
 INSPECT_SECONDS_MAX = 10
 GVISOR_PIDS = 128
-"""What gVisor's own kernel has of processes and threads, at most about."""
-# The user of an image is not known here, and its storage is for it to write to.
+"""Processes and threads of gVisor's own kernel, at most about."""
+# The user of an image is not known here, and must be able to write to its storage.
 STORAGE_MODE = 0o777
 
+NAME_CHARS_MAX = 63
+HASH_CHARS = 16
+PREFIX = "rota"
+
 Bound = tuple[Path, str]
-"""A folder of the host, and the place it has inside."""
+"""A folder of the host, and its path in the container."""
 
 
 class Engine:
-    """Podman or docker, told what it needs here."""
+    """Podman or docker, with the options that it needs on this host."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -46,9 +50,10 @@ class Engine:
         self._images = Images(facts)
 
     async def ensure_image(self, reference: str, *, pulls: bool = True, tenant: str = "") -> None:
-        """Returns when an image is on this host; `pulls` it if need be. Raises `Refused`: ImageUnavailable.
+        """Return when an image is on this host; pull it if it is missing. Raises `Refused` with ImageUnavailable.
 
-        tenant  in whose turn it is pulled
+        pulls   whether it may be pulled
+        tenant  the tenant whose share of pulls it counts for
         """
         await self._images.ensure(reference, pulls=pulls, tenant=tenant)
 
@@ -61,14 +66,14 @@ class Engine:
         storage: Bound | None = None,
         volumes: Sequence[Bound] = (),
     ) -> Command:
-        """The command that is the container of an order, as long as it runs.
+        """Return the command that runs the container of an order in the foreground. Raises `Refused`.
 
-        name        what it is called; whoever had the name before is removed already
-        home_label  by which `listed` finds it
-        storage     what it may write to; its folder is opened to any user, and the home must keep everybody else out
-        volumes     what else it sees, read-only; each must be readable for any user
+        name        the name of the container; a container that had it before must be removed already
+        home_label  the label by which `listed` finds it
+        storage     the folder that it may write to; its mode is opened for any user, so the home must keep others out
+        volumes     folders that it sees read-only; each must be readable for any user
 
-        To order no command is to have the image's own. Raises `Refused` for what cannot be said to an engine.
+        An order without argv runs the command of the image.
         """
         check_reference(order.image)
         if order.isolation == "gvisor" and not self.facts.gvisor:
@@ -88,8 +93,7 @@ class Engine:
             f"--label={INSTANCE_LABEL}={instance}",
             f"--hostname={order.subject.name[:HOSTNAME_CHARS_MAX]}",
             f"--network={order.network}",
-            # The image was looked for before, for a bounded time; the keeper has the output, with bounds of its own;
-            # probes are Rota's.
+            # Rota pulls images itself, for a bounded time; the keeper keeps the output, within bounds; Rota probes.
             "--pull=never",
             "--log-driver=none",
             "--no-healthcheck",
@@ -112,9 +116,9 @@ class Engine:
     def exec_command(
         self, name: str, argv: Sequence[str], *, tty: bool, env: Mapping[str, str], cwd: str = ""
     ) -> Command:
-        """The command that runs `argv` in a container, on the streams it is given; with `tty` these are a terminal.
+        """Return the command that runs `argv` in a container on its own streams; with `tty` these are a terminal.
 
-        When it is killed, what it runs goes on, until the container ends.
+        When it is killed, `argv` runs on until the container ends.
         """
         brought = carried(env)
         options = ["--interactive", *(["--tty"] if tty else ()), *([f"--workdir={cwd}"] if cwd else ())]
@@ -122,34 +126,34 @@ class Engine:
         return Command(made, {**environment(), **brought.env})
 
     def unmet(self, order: Order) -> list[str]:
-        """The limits of an order that are not held on this host."""
+        """Return the limits of an order that are not held on this host."""
         held = self.facts.holds_memory, self.facts.holds_cpus, self.facts.holds_memory
         wanted = ("memory", order.memory_bytes), ("cpu", order.cpus), ("pids", order.pids)
         return [what for (what, limit), is_held in zip(wanted, held, strict=True) if limit and not is_held]
 
     async def is_running(self, name: str) -> bool:
-        """Whether a container is there, and what it runs has been started."""
+        """Report whether a container exists, and its program has been started."""
         asked = [*base(self.facts), "container", "inspect", f"--format={IS_RUNNING}", name]
         said = await ask(asked, seconds_max=INSPECT_SECONDS_MAX)
         return said.code == 0 and said.out.strip() == "true"
 
     async def pid(self, name: str) -> int | None:
-        """Return the process that a container runs, as this host knows it. None: it runs none."""
+        """Return the pid of a container's first process on this host; None: it has none."""
         asked = [*base(self.facts), "container", "inspect", f"--format={PID}", name]
         said = await ask(asked, seconds_max=INSPECT_SECONDS_MAX)
         text = said.out.strip()
         return int(text) if said.code == 0 and text.isdigit() and text != "0" else None
 
     async def ask_to_end(self, name: str) -> bool:
-        """Ask a container to end, as its image wants to be asked; whether there was one. It may take its time."""
+        """Send a container the stop signal of its image. Report whether there was one. Does not wait for its end."""
         return await removal.ask_to_end(self.facts, name)
 
     async def remove(self, name: str) -> None:
-        """End and remove a container at once. When this returns nothing of it is left. Raises `EngineFailed`."""
+        """Kill and remove a container. When this returns, nothing of it is left. Raises `EngineFailed`."""
         await removal.remove(self.facts, name)
 
     async def listed(self, home_label: str) -> list[str]:
-        """The names of all containers of a home, whatever their state. Raises `EngineFailed`."""
+        """Return the names of all containers of a home, whatever their state. Raises `EngineFailed`."""
         return await removal.names(self.facts, f"label={HOME_LABEL}={home_label}")
 
     def _limits(self, order: Order) -> Iterator[str]:
@@ -157,7 +161,7 @@ class Engine:
             yield f"--memory={order.memory_bytes}"
         if order.cpus and self.facts.holds_cpus:
             yield f"--cpus={order.cpus:g}"
-        # Where groups can hold memory they can count processes. Else the engine would refuse to start it.
+        # Cgroups that can limit memory can limit processes. Without them the engine would refuse to start it.
         if order.pids and self.facts.holds_memory:
             own = GVISOR_PIDS if order.isolation == "gvisor" else 0
             yield f"--pids-limit={order.pids + own}"
@@ -174,8 +178,15 @@ class Engine:
         if not path.is_absolute() or ".." in path.parts or len(path.parts) < 2 or "\0" in target:
             raise Refused("ConfigurationError", f"{target!r} must be an absolute path without '..', and not the root")
         relabelled = [self._dialect.relabelled] if self.facts.needs_relabel and self._dialect.relabelled else []
-        # Fields of CSV, to both engines: a comma in a path would otherwise be the beginning of an option.
+        # Both engines parse it as CSV: a comma in a path would begin another option.
         line = io.StringIO()
         fields = ["type=bind", f"source={source}", f"target={target}", *options, *relabelled]
         csv.writer(line, lineterminator="").writerow(fields)
         return f"--mount={line.getvalue()}"
+
+
+def container_name(subject: Subject, container: str) -> str:
+    """Return the name of a container of an Instance. The uid is part of it: a namesake's container has another name."""
+    tail = hashlib.sha256("/".join((*subject, container)).encode()).hexdigest()[:HASH_CHARS]
+    readable = f"{PREFIX}-{subject.name}-{container}"[: NAME_CHARS_MAX - HASH_CHARS - 1]
+    return f"{readable}-{tail}"

@@ -1,11 +1,11 @@
-"""How the environment of a container gets to it, without being an argument or the environment of the engine's program.
+"""Passes the environment of a container to the engine, neither as arguments nor as the environment of its program.
 
-An argument is seen by everybody on the host. And a variable of the engine's own program is obeyed by it: an
-`LD_PRELOAD` there is code that runs outside, as whoever Rota is. So it travels as lines of an environment file, which
-`launch` makes in memory.
+Everybody on the host can see arguments. And the engine's program obeys its own variables: an `LD_PRELOAD` there is code
+that runs outside the container, as the user of Rota. So the environment is passed as lines of a file in memory, which
+`launch` makes.
 
-Such a file cannot carry everything: it has a line for a variable, and versions differ in what a quote at the beginning
-means. What it cannot carry is a variable of the program all the same, unless the name could mean something to it.
+Such a file cannot hold every value: a variable is one line, and versions of engines differ in what a quote at the
+beginning means. Other values are passed as variables of the program, unless their name could mean something to it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from rota.runtime.container import launch
 from rota.runtime.interface import Refused
 
 LINE_BYTES_MAX = 32 << 10
-"""Half of what an engine reads as one line."""
+"""The longest line of the file: half of what an engine reads as one."""
 QUOTES = ("'", '"', "`")
 NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
-# Of the loader, the C library, Go, the engines and what they start, and of us.
+# Names that the loader, the C library, Go, the engines and their helpers, or Rota use.
 PROGRAMS_OWN = re.compile(
     r"LD_|GLIBC_|MALLOC_|GCONV_PATH$|LOCPATH$|NLSPATH$|LOCALDOMAIN$|RES_OPTIONS$|HOSTALIASES$|RESOLV_|TZ(DIR)?$|LC_"
     r"|LANG(UAGE)?$|GO[A-Z0-9]*$|(PATH|HOME|USER|LOGNAME|TMP|TEMP|TMPDIR)$|XDG_|DBUS_|_?CONTAINERS?_|DOCKER|PODMAN"
@@ -34,18 +34,18 @@ PROGRAMS_OWN = re.compile(
 
 
 class Carried(NamedTuple):
-    """What a command needs for its environment to get into a container."""
+    """The parts of a command that pass its environment into a container."""
 
     launcher: list[str]
-    """Before the engine's program."""
+    """Words before the engine's program."""
     options: list[str]
-    """Among the options of `run` or `exec`."""
+    """Options of `run` or `exec`."""
     env: dict[str, str]
-    """In the environment of the command."""
+    """Variables of the command."""
 
 
 def carried(given: Mapping[str, str]) -> Carried:
-    """Raises `Refused` when it cannot be done."""
+    """Return how to pass an environment. Raises `Refused` for a variable that cannot be passed."""
     for name, value in given.items():
         if not NAME.fullmatch(name) or "\0" in value:
             raise Refused("ConfigurationError", f"{name!r} cannot be an environment variable of a container")

@@ -1,4 +1,4 @@
-"""Images: there, or pulled."""
+"""Images of containers: looked for on this host, and pulled if they are missing."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from weakref import WeakValueDictionary
 
 from rota.api.field_rules import IMAGE
 from rota.runtime.container.client import PROXIES, Said, ask, environment
-from rota.runtime.container.dialect import DIALECTS, base
-from rota.runtime.container.facts import Facts
+from rota.runtime.container.dialect import DIALECTS, Facts, base
 from rota.runtime.container.removal import EngineFailed
 from rota.runtime.interface import Refused
 
 PULL_SECONDS_MAX = 900
 PULLS_MAX = 3
-"""At once: a pull takes all of the network that it can get."""
+"""The most pulls at once: a pull takes all of the network that it can get."""
 PULLS_OF_ONE_MAX = 2
-"""At once for one tenant: a registry may take all the time that there is for an answer."""
+"""The most pulls at once for one tenant: a registry may delay its answers for PULL_SECONDS_MAX."""
 LOOK_SECONDS_MAX = 30
 LOCAL = "localhost/"
 HUB, HUB_LIBRARY = "docker.io", "docker.io/library"
-# As admission has it. An engine would take what begins with a dash for an option, and a path for a file of the host.
+# As in admission. An engine takes a name that begins with a dash for an option, and a path for a file of the host.
 REFERENCE = re.compile(IMAGE)
 REFERENCE_LENGTH_MAX = 1024
 TRANSPORTS = frozenset(
@@ -30,7 +29,7 @@ TRANSPORTS = frozenset(
         *("oci", "oci-archive", "ostree", "sif", "tarball"),
     )
 )
-"""With one of these before a colon, podman takes what follows for a file of the host, whatever it is told of pulls."""
+"""Prefixes with which podman reads a file of the host as an image, also with --pull=never."""
 
 
 class Images:
@@ -40,15 +39,15 @@ class Images:
         self._facts = facts
         self._dialect = DIALECTS[facts.engine]
         self._pulls: dict[tuple[str, str], asyncio.Task[Said]] = {}
-        """By tenant and image: each waits for its own turn."""
+        """Pulls that run or wait, by tenant and image."""
         self._at_once = asyncio.Semaphore(PULLS_MAX)
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._tenants: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def ensure(self, reference: str, *, pulls: bool = True, tenant: str = "") -> None:
-        """Returns when the image is there; without `pulls`, only if it is. Raises `Refused`.
+        """Return when the image is there; pull it if it is missing and `pulls` is set. Raises `Refused`.
 
-        Tenants take turns, however many images of theirs wait.
+        Tenants take turns, however many of their images wait.
         """
         check_reference(reference)
         if await self._is_there(reference):
@@ -75,11 +74,11 @@ class Images:
             return True
         if said.code == self._dialect.image_absent_code and self._dialect.image_absent_words in said.err.lower():
             return False
-        # Not the image's fault, and not to be told as if it were.
+        # A failure of the engine, not a missing image.
         raise EngineFailed(f"{self._facts.engine} cannot look for the image {reference}: {said.words}")
 
     async def _pulled(self, reference: str, tenant: str) -> Said:
-        """Whoever wants the same image waits for the same pull, and one that gives up does not end it for the rest."""
+        """Pull an image. Callers of the same tenant share one pull, which goes on if one of them is cancelled."""
         key = (tenant, reference)
         pull = self._pulls.get(key)
         if pull is None:
@@ -89,10 +88,10 @@ class Images:
         return await asyncio.shield(pull)
 
     async def _pull(self, reference: str, tenant: str) -> Said:
-        turn = self._turns.setdefault(tenant, asyncio.Semaphore(PULLS_OF_ONE_MAX))
+        of_tenant = self._tenants.setdefault(tenant, asyncio.Semaphore(PULLS_OF_ONE_MAX))
         of_image = self._locks.setdefault(reference, asyncio.Lock())
-        async with turn, of_image:
-            # Another tenant may have had it pulled meanwhile.
+        async with of_tenant, of_image:
+            # A pull of another tenant may have brought it meanwhile.
             if await self._is_there(reference):
                 return Said(0, "", "")
             async with self._at_once:
@@ -112,7 +111,7 @@ def check_reference(reference: str) -> None:
 
 
 def qualified(reference: str) -> str:
-    """With the registry that Kubernetes would take: podman by itself has its own ideas, or none."""
+    """Return a reference with the default registry of Kubernetes. Podman's own default differs, or is missing."""
     first, has_path, _ = reference.partition("/")
     if not has_path:
         return f"{HUB_LIBRARY}/{reference}"

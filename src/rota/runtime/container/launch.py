@@ -1,9 +1,9 @@
-"""Becomes an engine's program, with an environment file that only it can read: what `environment` makes is run by this.
+"""Executes an engine's program, with an environment file that only it can read. `environment` makes its arguments.
 
     python -I -S launch.py PROGRAM ARGV…
 
-The lines of the file come as the values of variables, which mean nothing to a loader; they go into a file in memory,
-under the descriptor that the arguments name. The standard library's cheapest parts only: it is run for every start.
+The lines of the file come as values of variables whose names mean nothing to a loader; they are written to a file in
+memory, at the descriptor that the arguments name. Only cheap parts of the standard library: it runs at every start.
 """
 
 import os

@@ -1,11 +1,11 @@
-"""What podman's own record does not tell: the monitors of containers, and what hangs on them.
+"""The monitor processes of podman's containers, found in /proc.
 
 Podman gives every container a monitor (conmon), which makes it through the OCI runtime. When podman's client is killed
-between that and the start, podman's record has a container that was never made: to remove it leaves the monitor, the
-container's first process, waiting to be started, its cgroup and the OCI runtime's record. The monitor's arguments say
-which container it is, and the OCI runtime can end it.
+before the start, podman records a container that was never made. To remove that leaves the monitor, the container's
+first process, its cgroup and the record of the OCI runtime. The monitor's arguments name the container, and the OCI
+runtime can end it.
 
-Anybody can run something with such arguments. Only what is the host's own conmon, and ours, is believed.
+Any process can have such arguments. Only processes of the host's own conmon with our uid count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ID = re.compile("[0-9a-f]{64}")
 
 
 class Monitor(NamedTuple):
-    """A process that holds a container."""
+    """The monitor process of a container."""
 
     pid: int
     pid_start: int
@@ -36,7 +36,7 @@ class Monitor(NamedTuple):
 
 
 def monitors_of(name: str, program: str) -> list[Monitor]:
-    """Those of the container of this name: there may be one for each time that a container had it."""
+    """Return the monitors of containers with this name: one for each container that ever had it and was left."""
     try:
         conmon = os.stat(program)
     except OSError:
@@ -45,7 +45,7 @@ def monitors_of(name: str, program: str) -> list[Monitor]:
 
 
 async def have_ended(monitors: Iterable[Monitor], seconds_max: float) -> bool:
-    """Whether all of them end within this time."""
+    """Wait for the end of monitors. Report whether all ended within this time."""
     try:
         async with asyncio.timeout(seconds_max):
             for monitor in monitors:
@@ -89,7 +89,7 @@ def _monitor(pid: int, name: str) -> Monitor | None:
         arguments = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
     except OSError:
         return None
-    # The first of a name: further on are the arguments of what it runs at the end.
+    # The first option of a name counts: later ones are arguments of the command that it runs at the end.
     options = dict(reversed(list(itertools.pairwise(arguments))))
     if began is None or options.get("-n") != name or not ID.fullmatch(options.get("-c", "")):
         return None

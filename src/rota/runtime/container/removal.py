@@ -1,12 +1,11 @@
-"""The end of a container, for certain."""
+"""Ends and removes containers, with all that a killed client may have left of them."""
 
 from __future__ import annotations
 
 import asyncio
 
 from rota.runtime.container.client import Said, ask
-from rota.runtime.container.dialect import DIALECTS, base
-from rota.runtime.container.facts import Facts
+from rota.runtime.container.dialect import DIALECTS, Facts, base
 from rota.runtime.container.monitors import have_ended, monitors_of
 from rota.runtime.interface import Refused
 
@@ -21,16 +20,16 @@ END_SECONDS_MAX = 2.0
 
 
 class EngineFailed(Refused):
-    """The engine did not do what it was told, and says why: to whoever ordered something, it is not being provided."""
+    """A command of the engine failed. The order can be tried again: its reason is Provisioning."""
 
     def __init__(self, message: str) -> None:
         super().__init__("Provisioning", message)
 
 
 async def remove(facts: Facts, name: str) -> None:
-    """End and remove a container at once, in whatever state it is; that there is none is fine.
+    """Kill and remove a container in any state. No container of this name is no error.
 
-    When this returns nothing of it is left. Raises `EngineFailed`.
+    When this returns, nothing of it is left. Raises `EngineFailed`.
     """
     dialect = DIALECTS[facts.engine]
     said = Said(0, "", "")
@@ -44,11 +43,11 @@ async def remove(facts: Facts, name: str) -> None:
 
 
 async def ask_to_end(facts: Facts, name: str) -> bool:
-    """Send a container the signal that its image wants for that, or SIGTERM; whether there was one to send it to.
+    """Send a container the stop signal of its image, or SIGTERM. Report whether there was one.
 
     Better than a signal to its client, which passes none on before it has started the container. And an ordinary
-    user's podman is two processes, of which one passes signals on to the other: sent to both, as to a group, the second
-    finds a container that has ended, and its exit code is lost.
+    user's podman is two processes, of which one passes signals on to the other: after a signal to both, as to a group,
+    the second finds an ended container, and the exit code is lost.
     """
     said = await ask(
         [*base(facts), "container", "inspect", f"--format={STOP_SIGNAL}", name], seconds_max=ASK_SECONDS_MAX
@@ -61,7 +60,7 @@ async def ask_to_end(facts: Facts, name: str) -> bool:
 
 
 async def names(facts: Facts, condition: str) -> list[str]:
-    """Of all containers that meet a condition, whatever their state. Raises `EngineFailed`."""
+    """Return the names of all containers that match a filter, whatever their state. Raises `EngineFailed`."""
     return await _list(facts, condition, "{{.Names}}")
 
 
@@ -80,14 +79,14 @@ async def _list(facts: Facts, condition: str, wanted: str) -> list[str]:
 
 
 async def _end_remains(facts: Facts, name: str, ids: set[str]) -> bool:
-    """Whether no monitor holds a container of this name any more, and the OCI runtime knows of none."""
+    """End the monitors of a container, and delete it in the OCI runtime. Report whether no monitor is left."""
     monitors = await asyncio.to_thread(monitors_of, name, facts.monitor)
     await have_ended(monitors, TIDY_SECONDS_MAX)
-    # What belongs to an ordinary user's containers is only known in the namespace that podman made for them.
+    # Containers of an ordinary user are known only in the user namespace that podman made for them.
     within = [*base(facts), "unshare"] if facts.is_rootless else []
     for container_id in ids | {monitor.container_id for monitor in monitors}:
         for program in filter(None, (facts.oci_runtime, facts.gvisor)):
-            # Succeeds for those that are gone, and for another's, too.
+            # Succeeds also for a container that is gone, or that another runtime made.
             command = [*within, program, "delete", "--force", container_id]
             await ask(command, seconds_max=REMOVE_SECONDS_MAX)
     return await have_ended(monitors, END_SECONDS_MAX)

@@ -1,7 +1,7 @@
-"""Finding out what an engine needs on this host, by running containers with nothing in them but the host's own shell.
+"""Finds the options that an engine needs on this host, by running containers that have only the host's own shell.
 
-Podman runs a folder as it is, so that no image is needed and none is made. Docker cannot, and leaves nothing for a
-client to choose either: its daemon is asked.
+Podman can run a folder, so that no image is needed. Docker cannot; its client has no such options either, so its daemon
+is asked.
 """
 
 from __future__ import annotations
@@ -22,29 +22,28 @@ import msgspec
 from msgspec.structs import replace
 
 from rota.runtime.container.client import PATH, Said, ask
-from rota.runtime.container.dialect import PODMAN, base, in_gvisor
-from rota.runtime.container.facts import Facts
+from rota.runtime.container.dialect import PODMAN, Facts, base, in_gvisor
 from rota.runtime.container.removal import EngineFailed, remove
 from rota.runtime.sandbox import system
 
 TRIAL_SECONDS_MAX = 20
 QUESTION_SECONDS_MAX = 20
 TRIALS_SECONDS_MAX = 60
-"""After this, nothing further is tried."""
+"""The most that all trials together take."""
 OCI_RUNTIMES = ("crun", "runc")
 RUNSC = "runsc"
 NO_RUNSC = "there is no runsc; install gVisor, which is the package runsc of some systems"
 KERNEL = "/proc/version"
 CGROUP_MANAGERS = ("cgroupfs", "systemd")
-# A host may let nobody have more than is set; what exactly it allows is between these.
+# A host may forbid more than a limit of its own; these are tried in this order.
 ULIMITS_MAX = (resource.RLIM_INFINITY, 1 << 15, 1 << 12, 1 << 10)
 RLIMIT_WORD = "rlimit"
-"""In what every OCI runtime says when it may not set one."""
+"""A word in the error of every OCI runtime that may not set an rlimit."""
 MEMORY_BYTES, CPU_PERCENT = 256 << 20, 50
 SAYING = "inside"
 INFO = "{{.Version.Version}} {{.Host.OCIRuntime.Path}} {{.Host.Conmon.Path}}"
 SELINUX = "/sys/fs/selinux/enforce"
-# What the limits look like from inside, with cgroups of either version.
+# Prints the kernel and the limits as seen from inside, with cgroups of either version.
 SEE = f"""
 echo {SAYING}
 read -r kernel < {KERNEL}; echo "$kernel"
@@ -54,8 +53,8 @@ done
 """
 
 
-class Seen(NamedTuple):
-    """What a trial came to."""
+class TrialResult(NamedTuple):
+    """The result of a trial."""
 
     said: Said
     holds_memory: bool
@@ -67,36 +66,36 @@ class Seen(NamedTuple):
 
 
 async def try_podman(program: str) -> Facts | str:
-    """What it takes, or why it cannot be had."""
+    """Return the facts of a podman that works, or why none does."""
     with tempfile.TemporaryDirectory(prefix="rota-container-", ignore_cleanup_errors=True) as folder:
-        box = _Box(Path(folder))
-        facts = await _working(program, box)
+        container = _TrialContainer(Path(folder))
+        facts = await _working(program, container)
         if isinstance(facts, str):
             return facts
-        both = await box.run(facts, memory=True, cpus=True)
+        both = await container.run(facts, memory=True, cpus=True)
         memory, cpus = both, both
         if not both.ok:
-            # One that cannot be had must not take the other with it.
-            memory, cpus = await box.run(facts, memory=True), await box.run(facts, cpus=True)
-        facts = await _with_gvisor(facts, box)
+            # A limit that cannot be held must not hide the other one.
+            memory, cpus = await container.run(facts, memory=True), await container.run(facts, cpus=True)
+        facts = await _with_gvisor(facts, container)
     return replace(facts, holds_memory=memory.ok and memory.holds_memory, holds_cpus=cpus.ok and cpus.holds_cpus)
 
 
-async def _with_gvisor(facts: Facts, box: _Box) -> Facts:
-    """Look for gVisor, and believe that it works when a container has another kernel than the host."""
+async def _with_gvisor(facts: Facts, container: _TrialContainer) -> Facts:
+    """Look for gVisor. It works if a container sees another kernel than the host's."""
     program = shutil.which(RUNSC, path=f"{os.environ.get('PATH', '')}:{PATH}")
     if program is None:
         return replace(facts, no_gvisor=NO_RUNSC)
-    seen = await box.run(replace(facts, gvisor=program))
-    if not seen.ok:
-        return replace(facts, no_gvisor=f"{program} cannot run a container: {seen.said.words}")
-    if _kernel() in seen.said.out:
+    result = await container.run(replace(facts, gvisor=program))
+    if not result.ok:
+        return replace(facts, no_gvisor=f"{program} cannot run a container: {result.said.words}")
+    if _kernel() in result.said.out:
         return replace(facts, no_gvisor=f"{program} runs containers with the kernel of the host")
     return replace(facts, gvisor=program)
 
 
-async def _working(program: str, box: _Box) -> Facts | str:
-    """The first way that works, the least peculiar first; else what was said to the very first."""
+async def _working(program: str, container: _TrialContainer) -> Facts | str:
+    """Return the first options that work, the default first; if none do, the error of the first trial."""
     first = ""
     latest = time.monotonic() + TRIALS_SECONDS_MAX
     for options in _options():
@@ -121,11 +120,11 @@ async def _working(program: str, box: _Box) -> Facts | str:
             if time.monotonic() > latest:
                 return first
             facts = replace(facts, run_options=ulimits)
-            seen = await box.run(facts)
-            if seen.ok:
+            result = await container.run(facts)
+            if result.ok:
                 return facts
-            first = first or seen.said.words
-            if RLIMIT_WORD not in seen.said.err.lower():
+            first = first or result.said.words
+            if RLIMIT_WORD not in result.said.err.lower():
                 break
     return first
 
@@ -154,12 +153,12 @@ def _ulimits() -> Iterator[tuple[str, ...]]:
 
 
 def _at_most(value: int, most: int) -> int:
-    """The smaller one, where the kernel's -1 is more than any number."""
+    """Return the smaller limit; -1 means unlimited."""
     return min(value, most) if resource.RLIM_INFINITY not in (value, most) else max(value, most)
 
 
-class _Box:
-    """A folder in which containers say something and end: the host's own programs, and nothing else."""
+class _TrialContainer:
+    """Runs trial containers from a folder that has the host's own programs and nothing else."""
 
     def __init__(self, folder: Path) -> None:
         self._root = folder / "root"
@@ -172,7 +171,7 @@ class _Box:
             elif os.path.isdir(place):
                 self._binds.append(place)
 
-    async def run(self, facts: Facts, *, memory: bool = False, cpus: bool = False) -> Seen:
+    async def run(self, facts: Facts, *, memory: bool = False, cpus: bool = False) -> TrialResult:
         name = f"rota-trial-{uuid.uuid4().hex}"
         limits = [f"--memory={MEMORY_BYTES}"] * memory + [f"--cpus={CPU_PERCENT / 100}"] * cpus
         binds = [f"--mount=type=bind,source={place},target={place},readonly" for place in self._binds]
@@ -184,15 +183,15 @@ class _Box:
             seconds_max=TRIAL_SECONDS_MAX,
         )  # fmt: skip
         if said.code != 0:
-            # It may have got as far as to be known.
+            # The engine may have recorded it.
             with contextlib.suppress(EngineFailed):
                 await remove(facts, name)
         values = said.out.split()
-        return Seen(said, str(MEMORY_BYTES) in values, str(CPU_PERCENT * 1000) in values)
+        return TrialResult(said, str(MEMORY_BYTES) in values, str(CPU_PERCENT * 1000) in values)
 
 
 class _Info(msgspec.Struct):
-    """Of what docker's daemon says about itself: what matters here."""
+    """The used fields of `docker info`."""
 
     ServerVersion: str = ""
     MemoryLimit: bool = False
@@ -201,7 +200,7 @@ class _Info(msgspec.Struct):
 
 
 async def ask_docker(program: str) -> Facts | str:
-    """What the daemon says it can do, or why there is none to be had."""
+    """Return the facts that docker's daemon reports, or why it cannot be used."""
     said = await ask([program, "info", "--format={{json .}}"], seconds_max=QUESTION_SECONDS_MAX)
     try:
         info = msgspec.json.decode(said.out, type=_Info)

@@ -1,4 +1,4 @@
-"""Connects its standard input and output to a server, through the proxy: what ssh takes as a ProxyCommand.
+"""Connects its standard input and output to a server, through the proxy: a ProxyCommand for ssh.
 
 python -I -S connect.py PORT HOST HOST_PORT
 """

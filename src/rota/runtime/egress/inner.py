@@ -1,8 +1,8 @@
-"""Runs a program of the server's own in a network of its own, whose only way out is a proxy.
+"""Runs a program of the server in a network namespace of its own, whose only way out is a proxy.
 
     python -I -S inner.py DESCRIPTOR:PORT ARGV…
 
-Gives the proxy, which is at the other end of the descriptor, a socket that listens in here, and becomes the program.
+Passes a socket that listens in here to the proxy, at the other end of the descriptor, and executes the program.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 
 STAGE = "../sandbox/stage.py"
-"""It does the same in a sandbox."""
+"""The program whose `hand_out` does the same in a sandbox."""
 
 
 def main() -> None:

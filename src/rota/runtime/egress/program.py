@@ -2,8 +2,8 @@
 
     python -I -S program.py SCRATCH DESCRIPTOR UID ARGV…
 
-The proxy is a grandchild, so that what makes the sandbox has no child but its own. It ends when this process does,
-whatever this has become by then. UID: the one that the proxy takes on; empty: it keeps the one it has.
+The proxy is a grandchild, so that the program that makes the sandbox has no child but its own. It ends when this
+process does, whatever it has executed. UID: the uid that the proxy changes to; empty: it keeps its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 from types import ModuleType
 
 TARGETS, REFUSED = "egress", "egress-refused"
-"""Files of the scratch folder: what may be reached, and what was refused."""
+"""Files of the scratch folder: the list of targets, and the refusals."""
 HAND_OUT_SECONDS_MAX = 30.0
 STANDARD = 3
 
@@ -47,7 +47,7 @@ def main() -> None:
 
 def _become_proxy(scratch: str, way: socket.socket, sandbox: int, uid: str) -> None:
     proxy, egress = _loaded("proxy.py"), _loaded("../../api/egress.py")
-    # It ends with its sandbox, and not when that is only asked to end.
+    # It ends with its sandbox: a sandbox that was asked to end may still need it.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     with open(os.path.join(scratch, TARGETS), encoding="ascii") as file:
@@ -74,7 +74,7 @@ def _become_proxy(scratch: str, way: socket.socket, sandbox: int, uid: str) -> N
 
 
 def _loaded(name: str) -> ModuleType:
-    """Another file, without the packages that it is in: those take long, and are not on the path here."""
+    """Load a module from its file, without its packages: these take long, and are not on the path here."""
     path = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), name))
     spec = importlib.util.spec_from_file_location(os.path.basename(name).removesuffix(".py"), path)
     assert spec is not None and spec.loader is not None
@@ -85,7 +85,7 @@ def _loaded(name: str) -> ModuleType:
 
 
 def _let_go(kept: set[int]) -> None:
-    """Hold nothing of whoever started this: neither its output, which ends with the sandbox, nor any folder."""
+    """Close all descriptors but these, and leave the folder: the output of the starter must end with the sandbox."""
     os.chdir("/")
     null = os.open(os.devnull, os.O_RDWR)
     for stream in range(STANDARD):

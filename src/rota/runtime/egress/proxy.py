@@ -1,6 +1,6 @@
-"""The proxy itself: takes connections of one sandbox, and dials what its list allows.
+"""The proxy of one sandbox: accepts its connections, and dials what the list of targets allows.
 
-The standard library alone: it is run as a program of its own, and is up in a few milliseconds.
+Standard library only: it is loaded by `program`, and is up in a few milliseconds.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import time
 from typing import Any, NamedTuple
 
 CONNECTIONS_MAX = 128
-"""At once. More of them wait until one has ended."""
+"""The most connections at once. Further ones wait until one has ended."""
 HEAD_BYTES_MAX = 16 * 1024
 HEAD_SECONDS_MAX = 15.0
 CONNECT_SECONDS_MAX = 15.0
 IDLE_SECONDS_MAX = 900.0
-"""For how long a connection may be silent in both directions."""
+"""The most that a connection may be silent in both directions."""
 READ_BYTES = 64 * 1024
 STACK_BYTES = 256 * 1024
 ADDRESSES_MAX = 8
-"""Addresses of one name that are tried."""
+"""The most addresses of a name that are tried."""
 REFUSALS_KEPT = 16
 REFUSALS_PAUSE_SECONDS = 1.0
 SHOWN_MAX = 253
@@ -35,31 +35,32 @@ UNREACHABLE = (
     b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\nContent-Length: 53\r\nConnection: close\r\n\r\n"
     b"it does not answer, or is not on the list for egress\n"
 )
-"""For all that does not work, so that nobody learns from it what is there."""
+"""The answer to every failure, so that a tenant does not learn from it which servers exist."""
 BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 CONNECTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 HOP_BY_HOP = (b"connection", b"keep-alive", b"host", b"te", b"upgrade")
-"""Headers that are for a proxy, or that it writes itself; and all that begin with proxy-."""
+"""Headers that are not sent on, beside all that begin with proxy-."""
 
 
 class BadRequest(Exception):  # noqa: N818
-    """Not a request that a proxy understands."""
+    """The request is not one to a proxy."""
 
 
 class Unreachable(Exception):  # noqa: N818
-    """Refused, or not there. Why is for the owner, and not for who asked."""
+    """The host is refused, or does not answer. The message is for the owner, not for the tenant."""
 
 
-class Asked(NamedTuple):
-    """What is asked for: a tunnel, or a request, which is sent on."""
+class ProxyRequest(NamedTuple):
+    """A request to the proxy: for a tunnel, or one that is sent on."""
 
     host: str
     port: int
     sent: bytes | None
+    """The head to send on; None: a tunnel is requested."""
 
 
-class Refusals:
-    """What was refused, in a file that is written anew, at most once a second."""
+class RefusalLog:
+    """The refusals of a proxy, in a file that is rewritten at most once a second."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -68,7 +69,7 @@ class Refusals:
         self._kept: dict[tuple[str, int, str], int] = {}
         self._is_written = True
         self._written = 0.0
-        # A sandbox that is started again goes on where the last one of its folder has ended.
+        # A sandbox that is started again in the same folder continues the file.
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             before = json.loads(os.pread(descriptor, READ_BYTES, 0))
             self._kept = {(one["host"], one["port"], one["why"]): one["count"] for one in before["last"]}
@@ -78,13 +79,13 @@ class Refusals:
         shown = "".join(each if each.isascii() and each.isprintable() else "?" for each in host[:SHOWN_MAX])
         with self._lock:
             key = shown, port, why
-            # The newest at the end; of many, the last ones are kept.
+            # The newest at the end: the oldest are dropped.
             self._kept[key] = self._kept.pop(key, 0) + 1
             while len(self._kept) > REFUSALS_KEPT:
                 del self._kept[next(iter(self._kept))]
             self._total += 1
             self._is_written = False
-        # Before who asked is answered, so that it is there when they have ended; but of many, once a second.
+        # Written before the answer, so that it is there when the tenant has ended; of many, once a second.
         if time.monotonic() - self._written > REFUSALS_PAUSE_SECONDS:
             self.write()
 
@@ -97,19 +98,19 @@ class Refusals:
             content = json.dumps({"total": self._total, "last": last}).encode()
             self._is_written = True
         try:
-            # Whoever reads it meanwhile finds no JSON, and reads it again.
+            # A reader may find half of it meanwhile, which is no JSON, and reads it again.
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, content, 0)
         except OSError:
-            pass  # A full disk is no reason to end.
+            pass  # The proxy goes on while the disk is full.
 
 
 class Proxy:
     def __init__(self, egress: Any, targets: list[Any], refused: int) -> None:
-        """`egress`: the module that knows which targets allow what."""
+        """`egress`: the module `rota.api.egress`, which decides what targets allow."""
         self._egress = egress
         self._targets = targets
-        self._refusals = Refusals(refused)
+        self._refusals = RefusalLog(refused)
         self._lock = threading.Lock()
         self._count = 0
         self._freed, self._freed_write = os.pipe()
@@ -117,7 +118,7 @@ class Proxy:
         os.set_blocking(self._freed_write, False)
 
     def serve(self, listener: socket.socket, until: int) -> None:
-        """Take connections until a descriptor can be read."""
+        """Accept connections until the descriptor `until` is readable."""
         threading.stack_size(STACK_BYTES)
         listener.setblocking(False)
         while True:
@@ -139,13 +140,13 @@ class Proxy:
         try:
             client, _ = listener.accept()
         except OSError:
-            time.sleep(0.01)  # No descriptor is free, or the client has left.
+            time.sleep(0.01)  # No descriptor is free, or the client is gone.
             return
         with self._lock:
             self._count += 1
         try:
             threading.Thread(target=self._attend, args=(client,), daemon=True).start()
-        except RuntimeError:  # The instance has as many threads as it may have.
+        except RuntimeError:  # The instance has reached its limit of threads.
             client.close()
             self._left()
 
@@ -160,36 +161,36 @@ class Proxy:
             with client:
                 self._answer(client)
         except OSError:
-            pass  # One of both has gone.
+            pass  # The client or the server is gone.
         finally:
             self._left()
 
     def _answer(self, client: socket.socket) -> None:
         try:
             head, rest = _head(client)
-            asked = parsed(head)
+            request = parsed(head)
         except BadRequest:
             client.sendall(BAD_REQUEST)
             return
         try:
-            server = self._dialled(asked.host, asked.port)
+            server = self._dialled(request.host, request.port)
         except Exception as error:
-            # Whatever it is: another answer would tell something.
+            # The same answer to every error: another would reveal something.
             why = str(error) if isinstance(error, Unreachable) else f"the proxy has failed: {error!r}"
-            self._refusals.add(asked.host, asked.port, why)
+            self._refusals.add(request.host, request.port, why)
             client.sendall(UNREACHABLE)
             return
         with server:
-            if asked.sent is None:
+            if request.sent is None:
                 client.sendall(CONNECTED)
             else:
-                server.sendall(asked.sent)
+                server.sendall(request.sent)
             if rest:
                 server.sendall(rest)
             relay(client, server)
 
     def _dialled(self, host: str, port: int) -> socket.socket:
-        """A connection to an address that was checked. The name is not looked up again."""
+        """Connect to an address that was checked. The name is not resolved again. Raises Unreachable."""
         deadline = time.monotonic() + CONNECT_SECONDS_MAX
         why = "it has no address that is allowed"
         for address in self._addresses(host, port):
@@ -208,7 +209,7 @@ class Proxy:
         raise Unreachable(why)
 
     def _addresses(self, host: str, port: int) -> list[Any]:
-        """The addresses that may be dialled for a host. Raises Unreachable for one that is not on the list."""
+        """Return the addresses that may be dialled for a host. Raises Unreachable if there are none."""
         try:
             literal = ipaddress.ip_address(host)
         except ValueError:
@@ -218,11 +219,11 @@ class Proxy:
                 raise Unreachable(f"it is not on the list{self._kind(literal)}")
             return [literal]
         name = self._egress.normal(host)
-        # A resolver may stop at a character that no name has, and take what is before it.
+        # A resolver may stop at an invalid character, and resolve the part before it.
         if not self._egress.is_name(name) or not self._egress.is_named(self._targets, name, port):
             raise Unreachable("it is not on the list")
         try:
-            # As bytes: for text, Python loads a module, which this user may not be able to read.
+            # As bytes: for text, Python imports a module that this user may not be allowed to read.
             found = socket.getaddrinfo(name.encode("ascii"), port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             raise Unreachable("its name cannot be resolved") from None
@@ -238,7 +239,7 @@ class Proxy:
 
 
 def _head(client: socket.socket) -> tuple[bytes, bytes]:
-    """The head of a request, and what has come after it."""
+    """Receive the head of a request. Return it, and the bytes that came after it."""
     deadline = time.monotonic() + HEAD_SECONDS_MAX
     arrived = b""
     while ENDED not in arrived:
@@ -256,8 +257,8 @@ def _head(client: socket.socket) -> tuple[bytes, bytes]:
     return head, rest
 
 
-def parsed(head: bytes) -> Asked:
-    """Read the head of a request to a proxy."""
+def parsed(head: bytes) -> ProxyRequest:
+    """Parse the head of a request to a proxy. Raises BadRequest."""
     first, *headers = head.split(b"\r\n")
     words = first.split(b" ")
     if len(words) != 3 or words[2] not in (b"HTTP/1.0", b"HTTP/1.1"):
@@ -267,7 +268,7 @@ def parsed(head: bytes) -> Asked:
         raise BadRequest
     if method == b"CONNECT":
         host, port = _authority(where, None)
-        return Asked(host, port, None)
+        return ProxyRequest(host, port, None)
     if not where[:7].lower() == b"http://":
         raise BadRequest
     authority, slash, path = where[7:].partition(b"/")
@@ -283,7 +284,7 @@ def parsed(head: bytes) -> Asked:
         if name.lower() not in HOP_BY_HOP and not name.lower().startswith(b"proxy-"):
             kept.append(header)
     lines = [b"%s /%s %s" % (method, path, version), b"Host: " + authority.rpartition(b"@")[2], b"Connection: close"]
-    return Asked(host, port, b"\r\n".join([*lines, *kept]) + ENDED)
+    return ProxyRequest(host, port, b"\r\n".join([*lines, *kept]) + ENDED)
 
 
 def _authority(written: bytes, default: int | None) -> tuple[str, int]:
@@ -303,7 +304,7 @@ def _authority(written: bytes, default: int | None) -> tuple[str, int]:
 
 
 class _Direction:
-    """What one side says to the other: read when the last of it has been passed on."""
+    """One direction of a connection. It is read again once all read before was sent on."""
 
     def __init__(self, source: socket.socket, target: socket.socket) -> None:
         self.source = source
@@ -322,9 +323,9 @@ class _Direction:
 
 
 def relay(one: socket.socket, other: socket.socket) -> None:
-    """Pass on what each says to the other, until both have ended or neither says anything for long.
+    """Relay both directions until both have ended, or are silent for IDLE_SECONDS_MAX.
 
-    Neither waits for the other: who reads slowly holds up only what is meant for them.
+    A slow reader delays only the direction towards itself.
     """
     one.setblocking(False)
     other.setblocking(False)
@@ -338,7 +339,7 @@ def relay(one: socket.socket, other: socket.socket) -> None:
                 wanted[each.source.fileno()] |= select.POLLIN
         ready = select.poll()
         for descriptor, events in wanted.items():
-            # Without one of both, the end of a connection would be told again and again.
+            # Registered without events, a closed connection would wake the loop again and again.
             if events:
                 ready.register(descriptor, events)
         found = dict(ready.poll(IDLE_SECONDS_MAX * 1000))

@@ -1,4 +1,4 @@
-"""What the proxy of a sandbox has refused, as it wrote it down."""
+"""The refusals of proxies, read from the files that they write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rota.runtime.interface import Refusal, Subject
 
 BYTES_MAX = 64 * 1024
 PENDING_MAX = 16
-"""Refusals of one instance that nobody has asked for yet."""
+"""The most refusals of one instance that wait to be taken."""
 
 
 class Refusals(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ _decoder = msgspec.json.Decoder(Refusals)
 
 
 def refusals(path: Path) -> Refusals:
-    """Read what a proxy has written down."""
+    """Read the file of a proxy. Returns an empty one if there is none, or it is just being written."""
     try:
         with open(path, "rb") as file:
             return _decoder.decode(file.read(BYTES_MAX))
@@ -33,40 +33,40 @@ def refusals(path: Path) -> Refusals:
         return Refusals()
 
 
-class Watched:
-    """What the proxies of instances refuse, looked at from time to time."""
+class RefusalWatch:
+    """Watches the refusals of instances: `look` reads their files."""
 
     def __init__(self, files: Callable[[Subject], list[Path]]) -> None:
-        """`files`: those of an instance."""
+        """`files` returns the files of an instance."""
         self._files = files
-        self._seen: dict[Subject, dict[Path, Refusals]] = {}
+        self._last_read: dict[Subject, dict[Path, Refusals]] = {}
         self._new: dict[Subject, dict[tuple[str, int, str], Refusal]] = {}
 
     def add(self, subject: Subject) -> None:
-        self._seen.setdefault(subject, {})
+        self._last_read.setdefault(subject, {})
 
     def forget(self, subject: Subject) -> None:
-        self._seen.pop(subject, None)
+        self._last_read.pop(subject, None)
         self._new.pop(subject, None)
 
     def taken(self, subject: Subject) -> list[Refusal]:
-        """What was refused since this was last asked: the last of it."""
+        """Return the last refusals since the last call."""
         return list(self._new.pop(subject, {}).values())
 
     def look(self) -> list[Subject]:
-        """Read everything; return the instances of which something is new. May be called in a thread."""
+        """Read all files. Return the instances with new refusals. May be called in a thread."""
         changed = []
-        for subject in list(self._seen):
-            before = self._seen.get(subject, {})
+        for subject in list(self._last_read):
+            before = self._last_read.get(subject, {})
             now = {path: refusals(path) for path in self._files(subject)}
             found: list[Refusal] = []
             for path, one in now.items():
-                # A file that is being written says nothing, and one of a sandbox that was made anew begins anew.
+                # A file that is just being written reads as empty, and that of a new sandbox counts from zero.
                 known = before.get(path, Refusals()) if one.total >= before.get(path, one).total else Refusals()
                 counts = {(each.host, each.port, each.why): each.count for each in known.last}
                 found += [each for each in one.last if counts.get((each.host, each.port, each.why)) != each.count]
-            if subject in self._seen:
-                self._seen[subject] = now
+            if subject in self._last_read:
+                self._last_read[subject] = now
             if found:
                 pending = self._new.setdefault(subject, {})
                 pending.update({(each.host, each.port, each.why): each for each in found})

@@ -1,4 +1,4 @@
-"""A command inside an instance that is spoken to through pipes, and of which nothing is left at the end."""
+"""A command inside an instance, driven through pipes. It is ended when its caller leaves."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from rota.trees.bounds import ANSWER_BYTES_MAX
 from rota.trees.failing import FileFailed
 
 SILENCE_SECONDS_MAX = 60.0
-"""A command that neither takes nor says anything for this long hangs, or was stopped by the instance."""
+"""A command that neither reads nor writes for so long hangs, or was stopped by the instance."""
 ERROR_BYTES_MAX = 4096
 END_SECONDS_MAX = 2.0
-"""What a command has to clear up when its client is gone. Then it is killed."""
+"""The grace of a command to clean up when its client is gone. Then it is killed."""
 KILL_SECONDS_MAX = 10.0
 
 
-class Command:
-    """Use it in an `async with`. However that is left, the command has ended."""
+class InstanceCommand:
+    """A command that runs within its `async with`: when the block is left, it has ended."""
 
     def __init__(self, runtime: HasFiles, subject: Subject, container: str, argv: Sequence[str]) -> None:
         self._runtime = runtime
@@ -33,7 +33,7 @@ class Command:
         self._rest = b""
         self._said = bytearray()
 
-    async def __aenter__(self) -> Command:
+    async def __aenter__(self) -> InstanceCommand:
         (theirs_in, ours_in), (ours_out, theirs_out), (ours_err, theirs_err) = os.pipe(), os.pipe(), os.pipe()
         self._input, self._output, self._errors = Pipe(ours_in), Pipe(ours_out), Pipe(ours_err)
         theirs = (theirs_in, theirs_out, theirs_err)
@@ -52,12 +52,12 @@ class Command:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Whoever waits for this may be cancelled once more; it goes on all the same.
+        # Shielded: the caller may be cancelled once more.
         await asyncio.shield(asyncio.ensure_future(self._end()))
 
     async def _start(self, streams: tuple[int, int, int]) -> Execution:
         subject, container = self._at
-        # The caller's copies must live until the keeper has its own, whoever is cancelled meanwhile.
+        # Shielded: the descriptors must stay open until the keeper has its own copies.
         starting = asyncio.ensure_future(
             self._runtime.exec(subject, container, self._argv, env={}, streams=streams, tty=False)
         )
@@ -69,7 +69,7 @@ class Command:
             raise
 
     async def _end(self) -> None:
-        """By the end of its input, and of whom it speaks to; then by force."""
+        """End the command: close its pipes, wait for END_SECONDS_MAX, then kill it."""
         self._input.close()
         self._output.close()
         try:
@@ -88,10 +88,10 @@ class Command:
         for pipe in (self._input, self._output, self._errors):
             pipe.close()
 
-    # What it says.
+    # Reading and writing.
 
-    async def line(self) -> bytes:
-        """The next line; what there is of it when there are no more."""
+    async def read_line(self) -> bytes:
+        """Return the next line of its output. The last one may have no end."""
         held, piece = bytearray(), self._rest or await self._next()
         self._rest = b""
         while piece:
@@ -106,7 +106,7 @@ class Command:
         return bytes(held)
 
     async def piece(self) -> bytes:
-        """The next bytes; empty at the end."""
+        """Return the next bytes of its output; empty at the end."""
         if self._rest:
             piece, self._rest = self._rest, b""
             return piece
@@ -117,7 +117,7 @@ class Command:
             return await self._output.read()
 
     async def write(self, data: bytes) -> None:
-        """Raises BrokenPipeError when it does not want any more."""
+        """Write to its input. Raises BrokenPipeError when it has closed that."""
         async with _patience():
             await self._input.write(data)
 
@@ -125,12 +125,12 @@ class Command:
         self._input.close()
 
     async def code(self) -> int:
-        """Its exit code, when it has ended."""
+        """Wait for its end, and return its exit code."""
         async with _patience():
             return await asyncio.shield(self._running)
 
     async def complaint(self) -> str:
-        """What it said on standard error, as far as that is worth reading. For one that has ended."""
+        """Return the beginning of its standard error. Call it when the command has ended."""
         await asyncio.wait((self._listening,), timeout=END_SECONDS_MAX)
         return self._said.decode(errors="replace").strip()
 

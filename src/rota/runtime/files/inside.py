@@ -1,10 +1,10 @@
-"""The program that does one operation, where the instance is. Standard library only: it is started for each.
+"""The program that does one operation inside an instance. Standard library only: it is started for each operation.
 
     python -I -m rota.runtime.files.inside '{"op": …, "root": …, "start": …, "path": …}'
 
-It answers with lines of JSON on standard output: what there is, or `error` with a reason and a message. After that come
-the bytes of what is read. What is written comes on standard input in pieces, each after its length in four bytes, and a
-length of zero at the end. An end without that zero is a client that is gone: then nothing is changed.
+It answers with a line of JSON on standard output: the result, or `error` with a reason and a message. The bytes of a
+read file follow. Content to write comes on standard input in pieces, each after its length in four bytes, and a length
+of zero at the end. Without that zero the client is gone, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from rota.trees.walking import NEW_FOLDER_MODE, PASS, Spot, Walk
 
 LENGTH_BYTES = 4
 INPUT, OUTPUT, ERRORS = 0, 1, 2
-Asked = dict[str, Any]
+Request = dict[str, Any]
 _TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
 
 class Gone(Exception):  # noqa: N818 - says what the client is
-    """What was promised cannot be whole any more: nobody is to be told."""
+    """The client is gone, or the announced bytes cannot all be sent any more. Ends without an answer."""
 
 
 def main(argv: list[str]) -> int:
-    asked: Asked = json.loads(argv[0])
-    path = asked["path"]
+    request: Request = json.loads(argv[0])
+    path = request["path"]
     try:
-        with Walk(asked["root"], asked["start"]) as walk:
-            OPERATIONS[asked["op"]](walk, asked)
+        with Walk(request["root"], request["start"]) as walk:
+            OPERATIONS[request["op"]](walk, request)
     except FileFailed as error:
         _say({"error": {"reason": error.reason, "message": error.message}})
         return 1
@@ -60,14 +60,14 @@ def main(argv: list[str]) -> int:
 # Looking.
 
 
-def _stat(walk: Walk, asked: Asked) -> None:
-    spot = walk.to(asked["path"])
+def _stat(walk: Walk, request: Request) -> None:
+    spot = walk.to(request["path"])
     _say(_shown(os.stat(spot.name, dir_fd=spot.folder, follow_symlinks=False)))
 
 
-def _read(walk: Walk, asked: Asked) -> None:
-    """A file's bytes; of a folder, what is in it."""
-    spot = walk.to(asked["path"])
+def _read(walk: Walk, request: Request) -> None:
+    """Answer with a file and its bytes, or with the entries of a folder."""
+    spot = walk.to(request["path"])
     status = os.stat(spot.name, dir_fd=spot.folder, follow_symlinks=False)
     if stat.S_ISDIR(status.st_mode):
         _list_folder(spot)
@@ -75,25 +75,25 @@ def _read(walk: Walk, asked: Asked) -> None:
     descriptor = os.open(spot.name, READ, dir_fd=spot.folder)
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise FileFailed("NotAFile", f"{asked['path']}: it is no regular file, and only those are read")
-    offset = asked["offset"]
-    size = min(max(status.st_size - offset, 0), asked["limit"])
+        raise FileFailed("NotAFile", f"{request['path']}: it is no regular file, and only those are read")
+    offset = request["offset"]
+    size = min(max(status.st_size - offset, 0), request["limit"])
     if size > FILE_BYTES_MAX:
         raise FileFailed(
-            "TooLarge", f"{asked['path']}: {size} bytes are more than the {FILE_BYTES_MAX} that are read at once"
+            "TooLarge", f"{request['path']}: {size} bytes are more than the {FILE_BYTES_MAX} that are read at once"
         )
     _say({**_shown(status), "length": size})
     os.lseek(descriptor, offset, os.SEEK_SET)
     while size:
         piece = os.read(descriptor, min(size, PIECE_BYTES))
         if not piece:
-            raise Gone  # It became shorter: what was promised cannot come any more.
+            raise Gone  # The file became shorter than announced.
         _write(piece)
         size -= len(piece)
 
 
-def _list(walk: Walk, asked: Asked) -> None:
-    _list_folder(walk.to(asked["path"]))
+def _list(walk: Walk, request: Request) -> None:
+    _list_folder(walk.to(request["path"]))
 
 
 def _list_folder(spot: Spot) -> None:
@@ -132,8 +132,8 @@ def _shown(status: os.stat_result) -> dict[str, Any]:
 # Changing.
 
 
-def _put(walk: Walk, asked: Asked) -> None:
-    path = asked["path"]
+def _put(walk: Walk, request: Request) -> None:
+    path = request["path"]
     if path.endswith("/"):
         raise OSError(errno.EISDIR, "is a folder")
     spot = walk.to(path, follow=False, make=True)
@@ -148,23 +148,23 @@ def _put(walk: Walk, asked: Asked) -> None:
             if total > FILE_BYTES_MAX:
                 raise FileFailed("TooLarge", f"{path}: a file that is written has at most {FILE_BYTES_MAX} bytes")
             file.write(piece)
-        _say(_shown(file.commit(asked["mode"])))
+        _say(_shown(file.commit(request["mode"])))
     finally:
         file.drop()
 
 
-def _remove(walk: Walk, asked: Asked) -> None:
-    spot = walk.to(asked["path"], follow=False)
+def _remove(walk: Walk, request: Request) -> None:
+    spot = walk.to(request["path"], follow=False)
     if spot.name == ".":
-        raise FileFailed("BadPath", f"{asked['path']}: that is where everything begins, and it stays")
+        raise FileFailed("BadPath", f"{request['path']}: it is the folder where paths begin, which cannot be removed")
     status = os.stat(spot.name, dir_fd=spot.folder, follow_symlinks=False)
     if not stat.S_ISDIR(status.st_mode):
         os.unlink(spot.name, dir_fd=spot.folder)
-    elif asked["recursive"]:
+    elif request["recursive"]:
         try:
             shutil.rmtree(spot.name, dir_fd=spot.folder)
         except RecursionError:
-            raise FileFailed("TooLarge", f"{asked['path']}: its folders are too deep to be removed at once") from None
+            raise FileFailed("TooLarge", f"{request['path']}: its folders are too deep to be removed at once") from None
     else:
         os.rmdir(spot.name, dir_fd=spot.folder)
     _say(_shown(status))
@@ -173,20 +173,20 @@ def _remove(walk: Walk, asked: Asked) -> None:
 # Trees.
 
 
-def _pack(walk: Walk, asked: Asked) -> None:
-    spot = walk.to(asked["path"])
+def _pack(walk: Walk, request: Request) -> None:
+    spot = walk.to(request["path"])
     members, total = measure(spot)
     _say({"members": members, "size": total})
     try:
-        pack(spot, _Output())
+        pack(spot, _StandardOutput())
     except (FileFailed, OSError) as error:
-        # The bytes are on their way: an answer would be one of them.
+        # Bytes of the tar were sent already: an answer would become part of them.
         os.write(ERRORS, f"{error}\n".encode(errors="replace"))
         raise Gone from None
 
 
-def _unpack(walk: Walk, asked: Asked) -> None:
-    spot = walk.to(asked["path"], make=True)
+def _unpack(walk: Walk, request: Request) -> None:
+    spot = walk.to(request["path"], make=True)
     if spot.name != ".":
         with contextlib.suppress(FileExistsError):
             os.mkdir(spot.name, NEW_FOLDER_MODE, dir_fd=spot.folder)
@@ -204,7 +204,7 @@ def _unpack(walk: Walk, asked: Asked) -> None:
         unpacking.drop()
 
 
-OPERATIONS: dict[str, Callable[[Walk, Asked], None]] = {
+OPERATIONS: dict[str, Callable[[Walk, Request], None]] = {
     "stat": _stat,
     "read": _read,
     "list": _list,
@@ -218,14 +218,14 @@ OPERATIONS: dict[str, Callable[[Walk, Asked], None]] = {
 # Streams.
 
 
-class _Output:
+class _StandardOutput:
     def write(self, data: bytes) -> int:
         _write(data)
         return len(data)
 
 
 def _say(what: dict[str, Any]) -> None:
-    # Names that are no UTF-8 come as lone surrogates, which JSON can escape.
+    # Names that are not UTF-8 have lone surrogates, which JSON can escape.
     _write(json.dumps(what).encode("ascii") + b"\n")
 
 

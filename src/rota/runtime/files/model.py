@@ -1,4 +1,4 @@
-"""What is asked of the files of a container, and what is told of them."""
+"""The operations on the files of a container, and their results."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
 
-from rota.runtime.files.commands import Command
+from rota.runtime.files.commands import InstanceCommand
 from rota.trees.bounds import ENTRIES_MAX, FILE_BYTES_MAX
 from rota.trees.failing import FileFailed
 
 
-class Entry(msgspec.Struct, omit_defaults=True):
-    """One thing in a folder, or what a path leads to."""
+class FileEntry(msgspec.Struct, omit_defaults=True):
+    """A file, folder or link: in a listing, or at the end of a path."""
 
     type: str
     """file, directory, link or other."""
@@ -23,31 +23,31 @@ class Entry(msgspec.Struct, omit_defaults=True):
     modified: float
     """In seconds since 1970."""
     name: str = ""
-    """In a folder. What is no UTF-8 comes as lone surrogates."""
+    """Set in a listing. Bytes that are not UTF-8 are lone surrogates."""
     target: str = ""
-    """Of a link in a folder, where it is known."""
+    """The target of a link in a listing, if it is known."""
 
 
 class Listing(msgspec.Struct):
-    """What is in a folder, by name."""
+    """The entries of a folder, sorted by name."""
 
-    entries: Annotated[list[Entry], msgspec.Meta(max_length=ENTRIES_MAX)]
+    entries: Annotated[list[FileEntry], msgspec.Meta(max_length=ENTRIES_MAX)]
     truncated: bool = False
-    """There is more."""
+    """The folder has more entries."""
 
 
 class Tree(msgspec.Struct):
-    """What a tree came to."""
+    """The size of a tree that was packed or unpacked."""
 
     members: int
     size: int
 
 
 class Bytes:
-    """What is read, piece by piece. Close it, whatever happens. One that ends too early raises FileFailed."""
+    """The bytes of a read, piece by piece. Raises FileFailed if they end too early. Call `aclose` in any case."""
 
-    def __init__(self, command: Command, stack: AsyncExitStack, *, length: int | None, bytes_max: int) -> None:
-        """`length`: what was promised; None: it ends with the command."""
+    def __init__(self, command: InstanceCommand, stack: AsyncExitStack, *, length: int | None, bytes_max: int) -> None:
+        """`length`: the announced length; None: the bytes end with the command."""
         self._command = command
         self._stack = stack
         self._length = length
@@ -60,11 +60,13 @@ class Bytes:
         piece = await self._command.piece() if self._length is None or self._left else b""
         self._left -= len(piece)
         if self._left < 0:
-            raise FileFailed("TooLarge", "more comes than was promised, or than the bound")
+            raise FileFailed("TooLarge", "the instance sends more bytes than it announced, or than the bound")
         if piece:
             return piece
         if self._length is not None and self._left:
-            raise FileFailed("Failed", "what was read ended too early: it was changed meanwhile, or the instance ended")
+            raise FileFailed(
+                "Failed", "the bytes ended too early: the file was changed meanwhile, or the instance ended"
+            )
         if self._length is None and await self._command.code() != 0:
             raise FileFailed("Failed", await self._command.complaint() or "it ended too early")
         await self.aclose()
@@ -75,36 +77,36 @@ class Bytes:
 
 
 class Opened(NamedTuple):
-    """A file that is read."""
+    """A file that is being read."""
 
-    entry: Entry
+    entry: FileEntry
     length: int
     bytes: Bytes
 
 
 class Files(Protocol):
-    """All operations. They raise FileFailed, and NotRunning when there is nothing that has files."""
+    """All operations. They raise FileFailed, and NotRunning if the container does not run."""
 
-    async def stat(self, path: str) -> Entry:
-        """What a path leads to."""
+    async def stat(self, path: str) -> FileEntry:
+        """Return the entry that a path leads to."""
         ...
 
     async def read(self, path: str, offset: int = 0, limit: int = FILE_BYTES_MAX) -> Opened | Listing:
-        """A file's bytes, or what is in a folder."""
+        """Open a file, or list a folder."""
         ...
 
     async def list(self, path: str) -> Listing: ...
 
-    async def write(self, path: str, body: AsyncIterator[bytes], mode: int) -> Entry:
-        """Replace a file by what comes. Folders above it are made."""
+    async def write(self, path: str, body: AsyncIterator[bytes], mode: int) -> FileEntry:
+        """Replace a file by these bytes. Folders above it are made."""
         ...
 
     async def remove(self, path: str, *, recursive: bool = False) -> None: ...
 
     async def pack(self, path: str) -> Bytes:
-        """What is in a folder, or a file alone, as tar."""
+        """Pack the content of a folder, or a single file, as tar."""
         ...
 
     async def unpack(self, path: str, body: AsyncIterator[bytes]) -> Tree:
-        """Unpack a tar below a folder, which is made if need be."""
+        """Unpack a tar below a folder, which is made if it is missing."""
         ...

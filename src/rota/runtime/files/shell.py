@@ -1,8 +1,8 @@
 """Files by the tools of a container's image: a shell, `stat`, `head` and so on, for trees `tar`; busybox has them all.
 
-Scripts tell what is wrong by their exit code, and else by what their tools say. Who kills the client of an engine does
-not end what it runs, so everything here ends with its input or its output, and what is written is put in its place by a
-second command, when all of it has come.
+Scripts report known errors by their exit code, others by the messages of their tools. A killed client of an engine does
+not end the command in the container, so every script ends with its input or its output, and a written file is put in
+its place by a second command, when all of it has arrived.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import tarfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
-from rota.runtime.files.commands import Command
-from rota.runtime.files.model import Bytes, Entry, Listing, Opened, Tree
+from rota.runtime.files.commands import InstanceCommand
+from rota.runtime.files.model import Bytes, FileEntry, Listing, Opened, Tree
 from rota.runtime.interface import HasFiles, Subject
 from rota.trees.archive import Archive, Member
 from rota.trees.bounds import (
@@ -39,9 +39,9 @@ REASONS = {
     47: ("NotAFile", "it is no regular file, and only those are read"),
     48: ("NotEmpty", "directory not empty"),
 }
-"""What the scripts below say by their exit codes."""
+"""The reason and message of each exit code of the scripts below."""
 MISSING = (126, 127)
-"""What shells and engines say of a program that is not there."""
+"""Exit codes of shells and engines for a missing program."""
 READY = b"ready"
 CLEAR_SECONDS_MAX = 10.0
 _FORM = "'%f %s %Y'"
@@ -64,7 +64,7 @@ LIST = (
     f'{_THERE}[ -d "$1" ] || exit 46; cd -- "$1" || exit 43; '
     "exec find . -mindepth 1 -maxdepth 1 -exec stat -c '%f %s %Y %n//' -- '{}' +"
 )
-"""A name has no slash in it, so two of them are its end, whatever else it holds."""
+"""Names are separated by two slashes: a name cannot have one, but any other character."""
 WRITE = (
     '[ -d "$1" ] && [ ! -L "$1" ] && exit 45; mkdir -p -- "$2" || exit; umask 077; '
     ': > "$3" || exit; echo ready; exec cat > "$3"'
@@ -92,34 +92,34 @@ UNPACK = (
 )
 
 
-class Tools:
-    """One script for each operation."""
+class ToolFiles:
+    """Runs a script for each operation."""
 
     def __init__(self, runtime: HasFiles, subject: Subject, container: str) -> None:
         self._runtime = runtime
         self._at = (subject, container)
 
-    def _command(self, script: str, *arguments: str) -> Command:
-        return Command(self._runtime, *self._at, ["sh", "-c", script, "sh", *arguments])
+    def _command(self, script: str, *arguments: str) -> InstanceCommand:
+        return InstanceCommand(self._runtime, *self._at, ["sh", "-c", script, "sh", *arguments])
 
-    async def stat(self, path: str) -> Entry:
+    async def stat(self, path: str) -> FileEntry:
         async with self._command(STAT, _plain(path)) as command:
-            return _entry(await self._line(command, path))
+            return _entry(await self._first_line(command, path))
 
     async def list(self, path: str) -> Listing:
         async with self._command(LIST, _plain(path)) as command:
-            entries: list[Entry] = []
+            entries: list[FileEntry] = []
             held, said_bytes = b"", 0
             while piece := await command.piece():
                 *whole, held = (held + piece).split(b"//\n")
-                # The tools are the instance's own, and may say anything for as long as they are heard.
+                # The tools are the instance's own: their output is not trusted, and needs a bound.
                 if len(held) > ENTRY_BYTES_MAX:
                     raise FileFailed("Failed", "the instance gives an answer that makes no sense")
                 entries += [_entry(line) for line in whole]
                 said_bytes += len(piece)
                 if len(entries) > ENTRIES_MAX or said_bytes > ANSWER_BYTES_MAX:
                     return Listing(sorted(entries[:ENTRIES_MAX], key=lambda one: one.name), truncated=True)
-            # Something may have been removed meanwhile: then a tool complains, and the rest is right.
+            # An entry may have been removed meanwhile: a tool complains, and the others are right.
             code = await command.code()
             if code in REASONS or code in MISSING or (code and not entries):
                 raise await _failure(command, code, path)
@@ -127,7 +127,7 @@ class Tools:
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         if posixpath.normpath(path) in (".", "/", "//"):
-            raise FileFailed("BadPath", f"{path}: that is where everything begins, and it stays")
+            raise FileFailed("BadPath", f"{path}: it is the folder where paths begin, which cannot be removed")
         async with self._command(REMOVE, _plain(path).rstrip("/"), str(int(recursive))) as command:
             await self._ended(command, path)
 
@@ -135,10 +135,10 @@ class Tools:
         async with AsyncExitStack() as stack:
             script = self._command(READ, _plain(path), str(offset + 1), str(limit))
             command = await stack.enter_async_context(script)
-            line = await command.line()
+            line = await command.read_line()
             if not line and await command.code() == 45:
                 return await self.list(path)
-            entry = _entry(line or await self._line(command, path))
+            entry = _entry(line or await self._first_line(command, path))
             length = min(max(entry.size - offset, 0), limit)
             if length > FILE_BYTES_MAX:
                 raise FileFailed(
@@ -154,7 +154,7 @@ class Tools:
             await self._ready(command, path)
             return Bytes(command, stack.pop_all(), length=None, bytes_max=ARCHIVE_STREAM_BYTES_MAX)
 
-    async def write(self, path: str, body: AsyncIterator[bytes], mode: int) -> Entry:
+    async def write(self, path: str, body: AsyncIterator[bytes], mode: int) -> FileEntry:
         plain = _plain(path)
         if plain.endswith("/"):
             raise FileFailed("IsADirectory", f"{path}: is a directory")
@@ -174,7 +174,7 @@ class Tools:
                 command.close_input()
                 await self._ended(command, path)
             async with self._command(COMMIT, plain, temporary, str(size), f"{mode & MODE_MASK:o}") as command:
-                return _entry(await self._line(command, path))
+                return _entry(await self._first_line(command, path))
         except BaseException:
             await self._clear(temporary)
             raise
@@ -200,37 +200,37 @@ class Tools:
                 command.close_input()
                 await self._ended(command, path)
         except BaseException:
-            # The tool does not know that the half of it is all that comes.
+            # The tool may have written half of the last file.
             if last:
                 await self._clear(posixpath.join(plain, last))
             raise
         return Tree(archive.members, archive.bytes)
 
-    # How a command ends.
+    # Answers and exit codes.
 
-    async def _line(self, command: Command, path: str) -> bytes:
-        line = await command.line()
+    async def _first_line(self, command: InstanceCommand, path: str) -> bytes:
+        line = await command.read_line()
         if not line:
             raise await _failure(command, await command.code(), path)
         return line
 
-    async def _ready(self, command: Command, path: str) -> None:
-        if await self._line(command, path) != READY:
+    async def _ready(self, command: InstanceCommand, path: str) -> None:
+        if await self._first_line(command, path) != READY:
             raise FileFailed("Failed", f"{path}: the image's shell gives an answer that makes no sense")
 
-    async def _ended(self, command: Command, path: str) -> None:
+    async def _ended(self, command: InstanceCommand, path: str) -> None:
         code = await command.code()
         if code:
             raise await _failure(command, code, path)
 
-    async def _feed(self, command: Command, data: bytes, path: str) -> None:
+    async def _feed(self, command: InstanceCommand, data: bytes, path: str) -> None:
         try:
             await command.write(data)
         except BrokenPipeError:
             raise await _failure(command, await command.code(), path) from None
 
     async def _clear(self, path: str) -> None:
-        """Remove what was left half, whoever is cancelled meanwhile."""
+        """Remove half of a file, also if the caller is cancelled meanwhile."""
 
         async def clear() -> None:
             async with self._command(DROP, path) as command:
@@ -242,7 +242,7 @@ class Tools:
             clearing.exception()
 
 
-async def _failure(command: Command, code: int, path: str) -> FileFailed:
+async def _failure(command: InstanceCommand, code: int, path: str) -> FileFailed:
     if code in REASONS:
         reason, why = REASONS[code]
         return FileFailed(reason, f"{path}: {why}")
@@ -260,7 +260,7 @@ async def _failure(command: Command, code: int, path: str) -> FileFailed:
 
 
 def _plain(path: str) -> str:
-    """A path that no tool takes for an option."""
+    """Return a path that no tool takes for an option. Raises FileFailed for one that is not a path."""
     if not path or "\0" in path:
         raise FileFailed("BadPath", "a path has at least one character, and no zero byte")
     if len(os.fsencode(path)) > PATH_BYTES_MAX:
@@ -268,19 +268,19 @@ def _plain(path: str) -> str:
     return path if path.startswith("/") else f"./{path}"
 
 
-def _entry(line: bytes) -> Entry:
-    """From what `stat` says: mode, size, time, and the name where it is one of many."""
+def _entry(line: bytes) -> FileEntry:
+    """Parse a line of `stat`: mode, size, time, and in a listing the name."""
     try:
         mode, size, modified, *name = line.split(b" ", 3)
         kind = _TYPES.get(stat.S_IFMT(int(mode, 16)), "other")
         shown = os.fsdecode(name[0]).removeprefix("./") if name else ""
-        return Entry(kind, int(size), stat.S_IMODE(int(mode, 16)), float(modified), shown)
+        return FileEntry(kind, int(size), stat.S_IMODE(int(mode, 16)), float(modified), shown)
     except (ValueError, OverflowError):
         raise FileFailed("Failed", "the image's stat gives an answer that makes no sense") from None
 
 
 def _header(member: Member) -> bytes:
-    """Written anew: the tool reads what was checked, and nothing else."""
+    """Make the header of a member anew, so that the tool reads only checked values."""
     if not member.name:
         return b""
     info = tarfile.TarInfo(member.name)

@@ -41,7 +41,7 @@ def copy_descriptor(process: int, number: int) -> int:
     """Copy a descriptor of another process, given by its pidfd. Raises OSError."""
     copy = int(_libc.syscall(_PIDFD_GETFD, process, number, 0))
     if copy < 0:
-        raise OSError(ctypes.get_errno(), "it is not open, or cannot be had")
+        raise OSError(ctypes.get_errno(), "it is not open, or cannot be copied")
     return copy
 
 

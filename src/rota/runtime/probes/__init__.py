@@ -1,12 +1,12 @@
-"""How a container tells that it is ready, and that it is alive.
+"""Readiness and liveness probes of the containers that run on this host.
 
-- *Ready* after one probe that passed, and until so many in a row failed as its threshold says. Ready again after one.
-- *Alive* until so many in a row failed. Whoever runs it starts it anew then; a new run is probed from the beginning.
-- *Not its fault*: what Rota could not do (no descriptor, no keeper) says nothing of the container, and counts for
-  nothing. Neither does a probe that waits for its turn.
-- *One at a time* for a container, and a bounded number over all. Between two probes nothing is there but a timer.
-  Starts are spread, and drift apart.
-- *Quiet*: who listens is told when a verdict is another one, not of every probe.
+- *Ready* after one passed probe, until as many in a row have failed as the threshold says.
+- *Alive* until as many in a row have failed. The caller restarts the container then; a new run is probed from the
+  beginning.
+- *Not its fault.* A probe that Rota could not make (no descriptor, no keeper) counts neither as passed nor as failed.
+- *One at a time* for a container, and a bounded number over all, shared fairly by namespaces. Between two probes there
+  is only a timer. Starts are spread, and drift apart.
+- *Quiet.* Listeners are called when a verdict changes, not after each probe.
 
 Never: dials another host than the instance itself, follows a redirect, restarts anything.
 """

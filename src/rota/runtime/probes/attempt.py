@@ -1,4 +1,4 @@
-"""One probe, made once: a command in the instance, or a connection to it."""
+"""Makes one probe: a command in the instance, or a connection to it."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from rota.runtime.probes import inside
 from rota.runtime.probes.state import PASSED, Result, failed, unknown
 
 RunCommand = Callable[[Subject, str, Sequence[str], float], Awaitable[int]]
-"""Runs a command in a container that runs, and returns its exit code.
+"""Runs a command in a container, and returns its exit code.
 
-When the seconds it may take are over it is killed, with TimeoutError; it is killed, too, when the call is cancelled.
-Any other exception says that it could not be run, which is no fault of the container.
+It is killed when its seconds are over, with TimeoutError, and when the call is cancelled. Any other exception means
+that it could not be run, which is no fault of the container.
 """
 Means = Literal["command", "connection"]
 
 START_SECONDS_MAX = 5.0
-"""What the start of our own program inside may take, which is not the container's time."""
+"""The most that the start of Rota's own program inside takes. It is not counted as the container's time."""
 OVERDUE_SECONDS = 5.0
-"""After its time a command should have been killed long since."""
+"""Seconds after its time in which a command must have been killed."""
 PATH_SAFE = "/%?&=:@!$'()*+,;~[]"
 
 
-class Place(NamedTuple):
-    """What is probed."""
+class ProbeTarget(NamedTuple):
+    """A container to probe, and its network."""
 
     subject: Subject
     container: str
@@ -44,40 +44,40 @@ class Place(NamedTuple):
 
 
 def means(probe: Probe, network: Network) -> Means:
-    """What a probe takes. A network of its own is reached by a command in it."""
+    """Return whether a probe is a command or a connection. A network namespace of its own needs a command inside."""
     return "command" if probe.exec is not None or network != "host" else "connection"
 
 
 class Attempts:
-    """Makes probes."""
+    """Makes probes on the clock of Rota."""
 
     def __init__(self, run_command: RunCommand, clock: Clock) -> None:
         self._run_command = run_command
         self._clock = clock
 
-    async def make(self, probe: Probe, place: Place) -> Result:
-        """What a probe comes to now. Raises nothing."""
+    async def make(self, probe: Probe, target: ProbeTarget) -> Result:
+        """Make a probe, and return its result. Raises no exception."""
         try:
             if probe.exec is not None:
-                return await self._run(probe, place, probe.exec.command, probe.timeout_seconds, _by_command)
-            if place.network != "host":
+                return await self._run(probe, target, probe.exec.command, probe.timeout_seconds, _by_command)
+            if target.network != "host":
                 seconds = probe.timeout_seconds + START_SECONDS_MAX
-                return await self._run(probe, place, command_inside(probe), seconds, _by_inside)
+                return await self._run(probe, target, command_inside(probe), seconds, _by_inside)
             async with _within(self._clock, probe.timeout_seconds):
                 return await _dial(probe)
         except TimeoutError:
             return _silent(probe)
         except ConnectionRefusedError:
-            return failed(f"{_asked(probe)}: nothing listens there")
+            return failed(f"{_described(probe)}: nothing listens there")
         except ConnectionError as error:
-            return failed(f"{_asked(probe)}: {error.strerror}")
+            return failed(f"{_described(probe)}: {error.strerror}")
         except Exception as error:
-            return unknown(f"{_asked(probe)} could not be tried: {error}")
+            return unknown(f"{_described(probe)} could not be tried: {error}")
 
     async def _run(
         self,
         probe: Probe,
-        place: Place,
+        target: ProbeTarget,
         argv: Sequence[str],
         seconds: float,
         judged: Callable[[Probe, int], Result],
@@ -86,7 +86,7 @@ class Attempts:
         try:
             async with _within(self._clock, seconds + OVERDUE_SECONDS) as limit:
                 try:
-                    code = await self._run_command(place.subject, place.container, argv, seconds)
+                    code = await self._run_command(target.subject, target.container, argv, seconds)
                 finally:
                     overdue = limit.expired()
         except TimeoutError:
@@ -97,7 +97,7 @@ class Attempts:
 
 
 def command_inside(probe: Probe) -> list[str]:
-    """The command that makes a probe of a port from inside."""
+    """Return the command that probes a port from inside."""
     port, path = _target(probe)
     python = os.path.realpath(sys.executable)
     return [python, "-I", "-S", "-c", _text(), str(probe.timeout_seconds), str(port), *([] if path is None else [path])]
@@ -109,7 +109,7 @@ def _text() -> str:
 
 
 def _target(probe: Probe) -> tuple[int, str | None]:
-    """The port, and the path if it is HTTP: as it goes over the line, so that it stays one line."""
+    """Return the port, and for HTTP the quoted path, which cannot break the request line."""
     if probe.http_get is not None:
         return probe.http_get.port, quote(probe.http_get.path, safe=PATH_SAFE, errors="replace")
     assert probe.tcp_socket is not None
@@ -131,15 +131,15 @@ async def _dial(probe: Probe) -> Result:
         while len(head) < inside.HEAD_BYTES_MAX:
             part = await loop.sock_recv(opened, inside.HEAD_BYTES_MAX - len(head))
             if not part:
-                return failed(f"{_asked(probe)}: the connection was closed without an answer")
+                return failed(f"{_described(probe)}: the connection was closed without an answer")
             head += part
             try:
                 status = inside.status_of(head)
             except ValueError:
                 break
             if status is not None:
-                return PASSED if inside.passes(status) else failed(f"{_asked(probe)} was answered with {status}")
-        return failed(f"{_asked(probe)}: the answer is not HTTP")
+                return PASSED if inside.passes(status) else failed(f"{_described(probe)} was answered with {status}")
+        return failed(f"{_described(probe)}: the answer is not HTTP")
 
 
 def _by_command(probe: Probe, code: int) -> Result:
@@ -147,38 +147,38 @@ def _by_command(probe: Probe, code: int) -> Result:
 
 
 def _by_inside(probe: Probe, code: int) -> Result:
-    asked = _asked(probe)
+    described = _described(probe)
     match code:
         case 0:
             return PASSED
         case inside.REFUSED:
-            return failed(f"{asked}: nothing listens there")
+            return failed(f"{described}: nothing listens there")
         case inside.SILENT:
             return _silent(probe)
         case inside.NO_HTTP:
-            return failed(f"{asked}: the answer is not HTTP")
+            return failed(f"{described}: the answer is not HTTP")
         case inside.CLOSED:
-            return failed(f"{asked}: the connection was closed without an answer")
+            return failed(f"{described}: the connection was closed without an answer")
         case inside.UNREACHABLE:
-            return failed(f"{asked}: it cannot be reached")
+            return failed(f"{described}: it cannot be reached")
     if inside.WRONG_STATUS < code < inside.WRONG_STATUS + 10:
-        return failed(f"{asked} was answered with a status of {code - inside.WRONG_STATUS}xx")
-    return unknown(f"{asked} could not be tried: the program for it ended with code {code}")
+        return failed(f"{described} was answered with a status of {code - inside.WRONG_STATUS}xx")
+    return unknown(f"{described} could not be tried: the program for it ended with code {code}")
 
 
 def _silent(probe: Probe) -> Result:
-    what = "the command" if probe.exec is not None else _asked(probe)
+    what = "the command" if probe.exec is not None else _described(probe)
     return failed(f"{what} took longer than {probe.timeout_seconds} s")
 
 
-def _asked(probe: Probe) -> str:
+def _described(probe: Probe) -> str:
     port, path = _target(probe)
     return f"a connection to port {port}" if path is None else f"GET {path} of port {port}"
 
 
 @contextlib.asynccontextmanager
 async def _within(clock: Clock, seconds: float) -> AsyncIterator[asyncio.Timeout]:
-    """Raises TimeoutError when so much of the clock's time is over."""
+    """Raise TimeoutError when so many seconds of the clock are over."""
     async with asyncio.timeout(None) as limit:
         timer = clock.call_at(clock.now() + seconds, lambda: limit.reschedule(asyncio.get_running_loop().time()))
         try:

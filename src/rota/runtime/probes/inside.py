@@ -1,9 +1,9 @@
-"""A port of the instance, looked at from inside: this file is run there, as the text of a `python -c`.
+"""Probes a port of the instance from inside: this file runs there, as the text of a `python -c`.
 
     python -I -S -c TEXT SECONDS PORT [PATH]
 
-The standard library's cheapest parts only, and none of Rota: it is run for every probe of an instance whose network is
-its own. What comes of it is told by its exit code, for that is all that comes out.
+Only cheap parts of the standard library, and nothing of Rota: it runs for every probe of an instance with a network
+namespace of its own. Its exit code is its result, since nothing else of it is read.
 """
 
 import socket
@@ -15,7 +15,7 @@ HEAD_BYTES_MAX = 8_192
 STATUS_DIGITS = 3
 REFUSED, SILENT, NO_HTTP, CLOSED, UNREACHABLE = 41, 42, 43, 44, 45
 WRONG_STATUS = 50
-"""And the first digit of the status."""
+"""The exit code for a wrong status is this plus the first digit of the status."""
 
 
 def request(port: int, path: str) -> bytes:
@@ -26,7 +26,7 @@ def request(port: int, path: str) -> bytes:
 
 
 def status_of(head: bytes) -> int | None:
-    """The status of the answer that begins like this; none if more is needed. Raises ValueError if it is no HTTP."""
+    """Return the status of an HTTP answer that begins so; None if more is needed. Raises ValueError for other text."""
     while True:
         line, ended, _ = head.partition(b"\n")
         version, _, rest = line.partition(b" ")
@@ -40,7 +40,7 @@ def status_of(head: bytes) -> int | None:
         status = int(digits)
         if status // 100 != 1 or status == 101:
             return status
-        # Something on the way to the answer, which follows.
+        # An informational answer: the final one follows.
         _, ended, head = head.partition(b"\r\n\r\n")
         if not ended:
             return None
@@ -51,7 +51,7 @@ def passes(status: int) -> bool:
 
 
 def connects_to_itself(opened: socket.socket, port: int) -> bool:
-    """Where nothing listens, a connection may be given that very port as its own, and then is its own other end."""
+    """Report whether a connection is its own other end: if nothing listens, the kernel may give it that very port."""
     own: tuple[str, int] = opened.getsockname()
     return own == (HOST, port)
 

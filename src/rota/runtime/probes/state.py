@@ -1,4 +1,4 @@
-"""What the results of a probe come to, and when it is made: no clock, no I/O."""
+"""The verdict of a probe by its results, and its schedule. Pure functions: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Verdict = Literal["Waiting", "Passing", "Failing"]
 
 WHY_LENGTH_MAX = 256
 FIRST_SPREAD_SECONDS_MAX = 1.0
-"""What a container that waits to be ready waits longer, at most, so that many do not fire in the same instant."""
+"""The most by which the first probe of a container that is not ready is delayed, so that many do not start at once."""
 DRIFT = 0.05
-"""What a period is longer, at most, as a share of it: those that began together drift apart. It never is shorter."""
+"""The most by which a period is lengthened, as a share of it, so that probes that began together drift apart."""
 
 
 class Result(NamedTuple):
-    """What one probe came to."""
+    """The result of one probe."""
 
     outcome: Literal["Passed", "Failed", "Unknown"]
     why: str = ""
@@ -40,38 +40,38 @@ def unknown(why: str) -> Result:
 
 
 class ProbeState(Struct, frozen=True):
-    """Where one probe of one run stands."""
+    """The state of one probe of one run."""
 
     verdict: Verdict
     failure_threshold: int
     failures: int = 0
-    """In a row."""
+    """Failures in a row."""
     why: str = ""
-    """The last of what did not pass, since one did."""
+    """The reason of the last result since the last pass."""
 
     @classmethod
     def first(cls, role: Role, failure_threshold: int, *, passed_before: bool = False) -> ProbeState:
-        """Alive, but not yet ready; unless it is known to have been."""
+        """Return the first state: alive; and waiting to be ready, unless it was ready before."""
         begins_well = role == "liveness" or passed_before
         return cls("Passing" if begins_well else "Waiting", failure_threshold)
 
     def after(self, result: Result) -> ProbeState:
-        """Where it stands after a further result."""
+        """Return the state after a further result."""
         if result.outcome == "Passed":
             return replace(self, verdict="Passing", failures=0, why="")
         if result.outcome == "Unknown":
             return replace(self, why=result.why)
-        # Further ones change nothing: a count that grows for ever would be another state each time.
+        # Capped: a count that grows for ever would be a changed state each time.
         failures = min(self.failures + 1, self.failure_threshold)
         verdict = "Failing" if failures == self.failure_threshold else self.verdict
         return replace(self, verdict=verdict, failures=failures, why=result.why)
 
 
 def first_in_seconds(probe: Probe, up_seconds: float, chance: float, *, awaited: bool) -> float:
-    """When a run that is up since so long is first probed.
+    """Return the seconds until the first probe of a run that has been up for `up_seconds`.
 
-    chance   from 0 to 1: where in its spread it falls
-    awaited  its verdict is waited for; else a period's delay does no harm
+    chance   a number from 0 to 1 that places it in its spread
+    awaited  something waits for its verdict, so that the spread is short; else it is a whole period
     """
     spread = min(probe.period_seconds, FIRST_SPREAD_SECONDS_MAX) if awaited else probe.period_seconds
     # A clock that was set back must not make it wait longer than was asked for.
@@ -80,7 +80,7 @@ def first_in_seconds(probe: Probe, up_seconds: float, chance: float, *, awaited:
 
 
 def next_in_seconds(probe: Probe, took_seconds: float, chance: float) -> float:
-    """How long after a probe's end the next one is made: periods are counted from start to start."""
+    """Return the seconds from the end of a probe to the next one: periods are counted from start to start."""
     return max(0.0, probe.period_seconds * (1 + DRIFT * chance) - took_seconds)
 
 

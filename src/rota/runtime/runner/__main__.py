@@ -1,11 +1,11 @@
-"""`python -m rota.runtime.runner`: started by the keeper, for one instance; everything it needs is in its environment.
+"""`python -m rota.runtime.runner`: the keeper starts it for one instance, and configures it by environment variables.
 
 ROTA_GATEWAY   the gateway's socket
 ROTA_INSTANCE  the instance, as NAMESPACE/NAME
-ROTA_TOKEN     what makes it known there, as this instance and no other
-ROTA_RUN       which run of it this is
+ROTA_TOKEN     the token that authenticates it there, as this instance and no other
+ROTA_RUN       the number of this run of the instance
 ROTA_HOME      the home, for the mirrors of repositories
-ROTA_BOX       where to write down what its box is
+ROTA_BOX       the file in which it writes which box runs
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def main() -> int:
     ]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     if ended.is_set():
-        # For as long as it may take: whoever asked ends everything when that is over.
+        # Not bounded here: the keeper kills this process when the grace of the stop is over.
         await worker.finish()
     for task in tasks:
         task.cancel()
@@ -60,7 +60,7 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 if __name__ == "__main__":
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="rota runner: %(message)s")
-    # What a box leaves behind comes to its runner.
+    # The kernel reparents orphans of a box to this process.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
         sys.exit(runner.run(main()))

@@ -1,13 +1,14 @@
-"""What runs commands in a box, for the runner that is outside of it. Standard library only, and small.
+"""Runs commands in a box, for the runner that is outside of it. Standard library only, and small.
 
 Its standard input is a socket: messages are a length in four bytes and JSON, with the descriptors that a command gets
-for its own input and output. It is trusted no more than what it starts. It can be killed, and then the box is over.
+for its own input and output. It is trusted no more than the commands it starts: they can kill it, and then the box is
+lost.
 
-- `run` starts a command in a session of its own. Its end is told when its first process has ended.
+- `run` starts a command in a session of its own. Its exit is reported when its first process has ended.
 - `signal` goes to the command's process group.
-- `clear` ends everything that any command started, wherever it went, and tells when nothing is left. Commands that are
-  to go on are named, and what those started ends too. If it is to be `alone`, in a namespace of its own, whatever came
-  into that from outside ends as well.
+- `clear` kills everything that any command started, wherever it went, and answers when none is left. Commands named
+  by `but` go on; processes that they started are killed too. With `alone`, in a PID namespace of its own, so are
+  processes that entered the namespace from outside.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import time
 
-# Every start would be longer by these, which nothing here needs.
+# Not imported at run time: each import makes every start of a box longer.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -40,12 +41,12 @@ CLEAR_SECONDS_MAX = 10.0
 CLEAR_PAUSE_SECONDS = 0.002
 NO_PROGRAM, NO_PERMISSION = 127, 126
 FIRST = 1
-"""The process that a namespace ends with."""
+"""The first process of a PID namespace: the namespace ends with it."""
 LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 
 class Agent:
-    """Starts commands, and collects what becomes of them."""
+    """Starts commands, and reports their exits."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -59,7 +60,7 @@ class Agent:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def serve(self) -> None:
-        """Until the runner is gone."""
+        """Serve messages until the runner closes its end of the socket."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)
@@ -95,7 +96,7 @@ class Agent:
         elif message["do"] == "signal":
             self._signal(message["id"], message["signal"])
         else:
-            self._tell({"cleared": self._clear(message.get("but", ()), bool(message.get("alone")))})
+            self._send({"cleared": self._clear(message.get("but", ()), bool(message.get("alone")))})
 
     def _run(self, message: dict[str, Any], descriptors: list[int]) -> None:
         standard_input, output, errors = descriptors
@@ -115,14 +116,14 @@ class Agent:
             if isinstance(error, OSError) and error.filename == message["argv"][0] and _is_nowhere(error.filename, env):
                 why = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), error.filename)
             code = NO_PERMISSION if isinstance(why, PermissionError) else NO_PROGRAM
-            told = {"id": message["id"], "code": code, "error": str(why)}
+            answer = {"id": message["id"], "code": code, "error": str(why)}
         else:
             self._commands[process.pid] = message["id"], process
-            told = {"id": message["id"], "pid": process.pid}
+            answer = {"id": message["id"], "pid": process.pid}
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        self._tell(told)
+        self._send(answer)
 
     def _signal(self, id_: str, number: int) -> None:
         for pid, (known, _) in self._commands.items():
@@ -131,7 +132,7 @@ class Agent:
                     os.killpg(pid, number)
 
     def _reap(self) -> None:
-        """Also what was nobody's any more, and so came to this process."""
+        """Reap ended commands, and orphans that were reparented to this process."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -142,17 +143,17 @@ class Agent:
             id_, process = self._commands.pop(pid, (None, None))
             if process is not None:
                 process.returncode = os.waitstatus_to_exitcode(status)
-                self._tell({"id": id_, "code": process.returncode})
+                self._send({"id": id_, "code": process.returncode})
 
     def _clear(self, but: Sequence[str], alone: bool) -> int:
-        """Return how many are left that were to end: none, unless something is very wrong."""
+        """Kill everything but these commands. Return how many are left after CLEAR_SECONDS_MAX, normally 0."""
         kept = {pid for pid, (id_, _) in self._commands.items() if id_ in but}
         deadline = time.monotonic() + CLEAR_SECONDS_MAX
         self._reap()
         while not _is_clear(kept) or (alone and others(kept)):
             left = others(kept) if alone else [pid for pid in descendants(os.getpid()) if pid not in kept]
             for pid in left:
-                # What is still on its way in may be another's, for a moment.
+                # A process that is just entering may still have another user's uid.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             self._reap()
@@ -162,24 +163,24 @@ class Agent:
             self._reap()
         return 0
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         content = json.dumps(message).encode()
         self._control.sendall(len(content).to_bytes(LENGTH_BYTES, "big") + content)
 
 
 def _is_nowhere(name: str, env: dict[str, str]) -> bool:
-    """Report whether no folder of the path has a program. As a shell does, pass over one that may not be searched.
+    """Report whether no folder of the path has a program, passing over folders that may not be searched, as shells do.
 
-    The kernel refuses to look into such a folder, and a start fails as if the program itself were forbidden.
+    The kernel does not pass over them: a start fails as if the program itself were forbidden.
     """
     return "/" not in name and not any(os.path.lexists(os.path.join(place, name)) for place in os.get_exec_path(env))
 
 
 def _is_clear(kept: Collection[int]) -> bool:
-    """Whether nothing is below this process but those, which have nothing below them.
+    """Report whether this process has no descendants but the kept ones, and those have none.
 
-    Orphans come to this process, and only it takes its dead away: what is not in the list of its children, nor below
-    one of them, is not. Those that are kept are looked at first, for what leaves them is in that list then.
+    Orphans are reparented to this process, and only it reaps its children: every process of the box is one of its
+    children or below one. The kept ones are looked at first: a process that leaves them is a child of this one then.
     """
     if not LISTS_CHILDREN:
         return set(descendants(os.getpid())) <= set(kept)
@@ -189,7 +190,7 @@ def _is_clear(kept: Collection[int]) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """What is right below a process, the dead that nobody has taken away included."""
+    """Return the children of a process, including those that ended and are not reaped."""
     if not LISTS_CHILDREN:
         return [child for child, (_, parent) in _states() if parent == pid]
     found = b""
@@ -212,13 +213,13 @@ def is_running(pid: int, proc: str = "/proc") -> bool:
 
 
 def others(kept: Collection[int]) -> list[int]:
-    """Everything that runs in the namespace of this process, but it, those that are kept and the first one."""
+    """Return all processes of this PID namespace, except this one, the kept ones and the first one."""
     but = {FIRST, os.getpid(), *kept}
     return [pid for pid, (state, _) in _states() if pid not in but and _goes_on(str(pid), state)]
 
 
 def _goes_on(pid: str, state: str, proc: str = "/proc") -> bool:
-    """Report whether a process is not over. One whose first thread has ended looks as if it were."""
+    """Report whether a process runs. The state of one whose first thread has ended is Z while other threads run."""
     if state not in "ZX":
         return True
     try:
@@ -228,13 +229,13 @@ def _goes_on(pid: str, state: str, proc: str = "/proc") -> bool:
 
 
 def _stat(pid: str, proc: str = "/proc") -> list[str]:
-    """What the kernel says of a process, from its state on."""
+    """Return the fields of /proc/PID/stat from the state on."""
     with open(f"{proc}/{pid}/stat", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
 
 
 def _states() -> list[tuple[int, tuple[str, int]]]:
-    """The state and the parent of every process that can be seen."""
+    """Return the state and the parent of each process in /proc."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -247,7 +248,7 @@ def _states() -> list[tuple[int, tuple[str, int]]]:
 
 
 def descendants(top: int) -> list[int]:
-    """Everything below a process that is alive."""
+    """Return all running processes below a process."""
     parents = {pid: parent for pid, (state, parent) in _states() if _goes_on(str(pid), state)}
     found: list[int] = []
     for pid in parents:
@@ -261,17 +262,17 @@ def descendants(top: int) -> list[int]:
 
 def main() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    # What commands leave behind comes back to it.
+    # The kernel reparents orphans of commands to this process.
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         sys.exit("this kernel does not let a process adopt orphans")
-    # Commands have the same uid. None of them may take its socket from it, or change what it does.
+    # Commands have the same uid: without this they could trace this process and take its socket.
     if libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0):
         sys.exit("this kernel does not keep a process from being traced")
     control = socket.socket(fileno=os.dup(0))
     control.set_inheritable(False)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     agent = Agent(control)
-    agent._tell({"ready": os.getpid(), "uid": os.getuid()})
+    agent._send({"ready": os.getpid(), "uid": os.getuid()})
     agent.serve()
 
 

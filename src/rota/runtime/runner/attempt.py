@@ -1,4 +1,4 @@
-"""One job in a box, from its files to the last of what it left."""
+"""One run of a job in a box: put its files there, run it, clear the box, and collect its outcome."""
 
 from __future__ import annotations
 
@@ -9,54 +9,53 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rota.runtime.runner.box import Box, Command
-from rota.runtime.runner.capture import Capture
+from rota.runtime.runner.box import SIGNALLED, Box, BoxCommand, signal_name
 from rota.runtime.runner.findings import Findings
-from rota.runtime.runner.given import given
+from rota.runtime.runner.interpreters import Interpreters
+from rota.runtime.runner.job_files import FileNotPlaced, JobFiles
 from rota.runtime.runner.jobs import MESSAGE_BYTES_MAX, RESULT_BYTES_MAX, Job, Outcome, Reason, refusal, shortened
-from rota.runtime.runner.placed import NotPlaced, Placed
-from rota.runtime.runner.python_calls import SIGNALLED, Interpreters, name_of
+from rota.runtime.runner.standard_streams import Capture, input_file
 from rota.runtime.runner.stopping import Stop
 from rota.runtime.runner.tasklog import TaskLog
 
 log = logging.getLogger(__name__)
 
 NOTHING = "null"
-"""What a function that returns nothing returns, as JSON."""
+"""The JSON result of a function that returns None."""
 CALL_TRIES_MAX = 5
-"""How often a call is tried that did not begin: its tree had changed, or its interpreter was killed as it started."""
+"""Attempts to call a function when no call began: its tree had changed, or its interpreter was killed as it started."""
 NOT_CALLED = "not called: the files of its tree change faster than they are loaded"
 
 
 class End(NamedTuple):
-    """How a job ended by itself, or why it could not begin."""
+    """The exit of a job, or the error that kept it from beginning."""
 
     code: int | None
-    """The signal that ended it as a negative number."""
+    """The exit code, or the negative number of the signal that ended it. None: it did not begin."""
     error: str = ""
     result: str = ""
 
 
 class Attempt:
-    """Runs a job once. What is known of it is there at every moment, whatever becomes of its box."""
+    """Runs a job once. `outcome` can be called at any time, also after the box is lost."""
 
     def __init__(
         self,
         box: Box,
         job: Job,
         stop: Stop,
-        placed: Placed,
+        files: JobFiles,
         interpreters: Callable[[], Interpreters],
         capture: Capture | None = None,
     ) -> None:
-        """`capture`: the output of the last job, which can be used for this one."""
+        """`capture`: the pipe of the last job, reused if nothing was written to it since."""
         self._box = box
         self._job = job
         self._stop = stop
-        self._placed = placed
+        self._files = files
         self._interpreters = interpreters
         self._end: End | None = None
-        self._started: Command | None = None
+        self._started: BoxCommand | None = None
         self._findings = Findings(job.parse)
         self._log: TaskLog | None = None
         self._has_log = bool(job.log)
@@ -64,10 +63,10 @@ class Attempt:
             capture = Capture(self._take, box.uid)
         self._capture = capture
         self._is_output_free = False
-        """Nobody but this process has its output open."""
+        """No other process has the write end of the pipe open."""
 
     def close(self) -> Capture | None:
-        """End it. Returns its output if that can be used for the next job."""
+        """Close the log. Return the pipe if the next job can use it, else close it too."""
         self._stop.over()
         kept = self._capture if self._is_output_free and self._capture.is_empty else None
         if kept is None:
@@ -80,16 +79,19 @@ class Attempt:
         return kept
 
     async def run(self, home: str, kept: Callable[[], list[str]]) -> None:
-        """Returns when nothing of it is left but what is kept; raises BoxLost when that cannot be had."""
+        """Run the job, and return when none of its processes is left. Raises BoxLost when some cannot be ended.
+
+        `kept` returns the commands of the box that go on.
+        """
         if self._job.note:
             self._write(f"[rota: {self._job.note}]\n".encode())
-        # Of a job whose runner was killed.
-        await self._placed.remove(self._box)
+        # Files of an earlier job, whose runner was killed.
+        await self._files.remove(self._box)
         problem = refusal(self._job)
         if not problem and self._job.files:
             try:
-                await self._placed.put(self._box, home, self._job.files)
-            except NotPlaced as error:
+                await self._files.put(self._box, home, self._job.files)
+            except FileNotPlaced as error:
                 problem = str(error)
         if problem:
             self._end = End(None, problem)
@@ -101,10 +103,10 @@ class Attempt:
         self._see()
         self._capture.drain()
         self._findings.close()
-        await self._placed.remove(self._box)
+        await self._files.remove(self._box)
 
     def outcome(self, started: float, ended: float) -> Outcome:
-        """As far as it is known."""
+        """Return the outcome as far as it is known: WorkerLost until the job has ended."""
         findings, end = self._findings, self._end
         code = None if end is None or end.code is None else end.code if end.code >= 0 else SIGNALLED - end.code
         result = end.result if end is not None and (end.result != NOTHING or not findings.result) else ""
@@ -143,19 +145,19 @@ class Attempt:
             case "Failed":
                 assert end is not None
                 if end.code is not None and end.code < 0:
-                    says += [f"it was ended by {name_of(-end.code)}"]
+                    says += [f"it was ended by {signal_name(-end.code)}"]
                 says += [end.error or findings.error or findings.last_lines()]
                 if not any(says):
-                    says += [f"exit code {end.code}, and nothing was said"]
+                    says += [f"exit code {end.code}, and no output"]
         return "\n".join(filter(None, (*findings.notes, *says)))
 
-    # How it runs.
+    # Running it.
 
     async def _command(self) -> None:
         job = self._job
         self._limit()
         output = self._capture.writing
-        with given(job.stdin.encode()) as standard_input:
+        with input_file(job.stdin.encode()) as standard_input:
             id_, command = await self._box.run(
                 job.argv, env=job.env, cwd=job.cwd, streams=(standard_input, output, output)
             )
@@ -165,7 +167,7 @@ class Attempt:
         self._see()
 
     def _see(self) -> None:
-        """How the command ended, if it has."""
+        """Take the exit of the command, if it has ended."""
         if self._started is not None and self._started.ended.done():
             self._end = End(self._started.ended.result(), self._started.error)
 
@@ -174,14 +176,14 @@ class Attempt:
         self._limit()
         interpreters = self._interpreters()
         for tried in range(1, CALL_TRIES_MAX + 1):
-            with given(job.stdin.encode()) as standard_input:
+            with input_file(job.stdin.encode()) as standard_input:
                 streams = standard_input, self._capture.writing
                 id_, replied = await interpreters.call(
                     job.argv[0], job.argv[1:], env=job.env, cwd=job.cwd, streams=streams
                 )
             await self._until_the_end(id_, replied)
             reply = replied.result() if replied.done() else None
-            # One that was told to end is in no known state.
+            # An interpreter that was asked to end is in no known state.
             interpreters.done(reply if self._stop.why is None else None)
             is_stale = reply is not None and reply.stale
             if reply is not None and not is_stale:
@@ -193,16 +195,16 @@ class Attempt:
                 return
 
     def _limit(self) -> None:
-        """Have its time begin, before anything is asked of the box: that may not answer."""
+        """Start its timeout, before any request to the box: the box may not answer."""
         if self._job.timeout_seconds is not None:
             self._stop.after(self._job.timeout_seconds)
 
     async def _until_the_end(self, id_: str, ended: asyncio.Future[Any]) -> None:
-        """Returns when it has ended, or has had the time to."""
-        is_told = False
+        """Wait until it has ended, or the grace after a stop request is over."""
+        is_asked = False
         while not ended.done() and await self._stop.wait(ended):
-            if self._stop.why is not None and not is_told and not ended.done():
-                is_told = True
+            if self._stop.why is not None and not is_asked and not ended.done():
+                is_asked = True
                 await self._box.signal(id_, signal.SIGTERM)
 
     def _take(self, data: bytes) -> None:
@@ -210,7 +212,7 @@ class Attempt:
         self._findings.feed(data)
 
     def _write(self, data: bytes) -> None:
-        """Append to the log, which is there from the first output on: most jobs of a busy worker write nothing."""
+        """Append to the log. The first write makes its file: most jobs of a busy worker write nothing."""
         if self._log is None and self._has_log:
             self._log = _opened(self._job.log)
             self._has_log = self._log is not None
@@ -222,6 +224,6 @@ def _opened(path: str) -> TaskLog | None:
     try:
         return TaskLog(Path(path))
     except OSError as error:
-        # Not the fault of the task, and no reason to lose what it does.
+        # A task does not fail because its log cannot be written.
         log.warning("%s cannot be written: %s", path, error.strerror)
         return None

@@ -17,48 +17,74 @@ import msgspec
 
 from rota.api.problems import NOT_JSON
 from rota.runtime.keeper.kernel import start_time_of
-from rota.runtime.runner import note
+from rota.runtime.private import write_private
 from rota.runtime.runner.agent import CLEAR_PAUSE_SECONDS, LENGTH_BYTES, MESSAGE_BYTES_MAX, READ_BYTES, descendants
-from rota.runtime.runner.outside import Outside
+from rota.runtime.runner.box_processes import BoxProcesses
 
 START_SECONDS_MAX = 30.0
 CLEAR_SECONDS_MAX = 15.0
 LOOK_SECONDS, STOPPED_LOOKS = 0.5, 3
-"""How often an agent that is asked to clear its box is looked at, and how often in a row it may be stopped then."""
+"""Seconds between two looks at an agent that clears its box, and the looks in a row that may find it stopped."""
 ANSWER_SECONDS_MAX = 60.0
-"""For an agent to read a message, to start a command, and to tell the end of one that was killed.
+"""The most that an agent may take to read a message, to start a command, or to report that a killed one ended.
 
-Longer than a box may be stopped while its storage is measured.
+Longer than a box may be frozen while its storage is measured.
 """
 VERIFY_SECONDS_MAX = 1.0
-"""For how long what runs in a box may be more than its agent says."""
+"""The time in which a box must be seen to be clear after its agent has answered that it is."""
 STOP_SECONDS_MAX = 5.0
 CODE_MAX, SIGNAL_MAX = 255, 64
+
+SIGNALLED = 128
+"""Added to the number of a signal, as a shell does it, to make an exit code of it."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
+class BoxNote(msgspec.Struct, frozen=True):
+    """The running box of a runner, as a file tells it to those who run further commands in the box."""
+
+    process: str
+    """Its first process, as PID@START_TIME."""
+    env: Mapping[str, str]
+    """The environment that it was started with."""
+
+
+def write_note(path: Path, note: BoxNote | None) -> None:
+    """Write which box runs. None: no box runs, and commands have to wait for one."""
+    write_private(path, msgspec.json.encode(note) if note is not None else b"")
+
+
+def read_note(path: Path) -> BoxNote | None:
+    """Return the box that runs, or None. Raises FileNotFoundError if the instance has no runner."""
+    content = path.read_bytes()
+    try:
+        return msgspec.json.decode(content, type=BoxNote) if content else None
+    except msgspec.MsgspecError:
+        return None
+
+
 class BoxLost(Exception):  # noqa: N818
-    """The box has ended, and all in it."""
+    """The box cannot be used any more: it has ended, or does not answer, or cannot be cleared."""
 
 
-class Command:
-    """One command in a box."""
+class BoxCommand:
+    """A command in a box, from its start to its exit."""
 
     def __init__(self) -> None:
         self.started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """Its process, as the box numbers it."""
+        """Its pid in the PID namespace of the box."""
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """Its exit code, or the signal that ended it as a negative number. Raises BoxLost."""
+        """Its exit code, or the negative number of the signal that ended it. Raises BoxLost."""
         self.error = ""
-        """Why it could not be started, if so."""
+        """The reason why it could not be started; empty: it was."""
 
 
 class Box:
-    """Starts an agent, and has it run things. Everything in it ends when this does, or when its runner dies.
+    """A sandbox (or none) with an agent that runs commands in it. All of it ends with `stop`, or when its runner dies.
 
-    `lost` is set when it has ended by itself.
+    `lost` is set when it has ended by itself, or does not answer any more.
     """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], noted_in: Path) -> None:
@@ -70,13 +96,13 @@ class Box:
         self._reading: asyncio.Task[None] | None = None
         self._sending = asyncio.Lock()
         self._numbers = itertools.count(1)
-        self._commands: dict[str, Command] = {}
+        self._commands: dict[str, BoxCommand] = {}
         self._ready: asyncio.Future[int] | None = None
         self._cleared: asyncio.Future[int] | None = None
         self.lost = asyncio.Event()
-        self._outside: Outside | None = None
+        self._processes: BoxProcesses | None = None
         self.uid: int | None = None
-        """Whose commands run in it, as they see it; None: it did not say."""
+        """The uid of its commands, as they see it; None: the agent did not report it."""
 
     async def start(self) -> None:
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -84,7 +110,7 @@ class Box:
         self._control = mine
         self._ready = asyncio.get_running_loop().create_future()
         try:
-            # In a session of its own: a signal to the runner's group is for the runner to pass on.
+            # In a session of its own: a signal to the runner's process group must not reach it.
             self._process = await asyncio.create_subprocess_exec(
                 *self._argv,
                 stdin=its.fileno(),
@@ -100,18 +126,18 @@ class Box:
         async with asyncio.timeout(START_SECONDS_MAX):
             await asyncio.shield(self._ready)
         pid = self._process.pid
-        self._outside = Outside(pid, self._ready.result())
-        self._write_down(note.Note(f"{pid}@{start_time_of(pid)}", self._env))
+        self._processes = BoxProcesses(pid, self._ready.result())
+        self._write_down(BoxNote(f"{pid}@{start_time_of(pid)}", self._env))
 
     async def run(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, streams: tuple[int, int, int]
-    ) -> tuple[str, Command]:
-        """Start a command on these descriptors, of which the caller keeps its own copies to close.
+    ) -> tuple[str, BoxCommand]:
+        """Start a command on these descriptors. The caller closes its own copies of them.
 
-        The environment is on top of the box's own.
+        `env` is added to the environment of the box.
         """
         id_ = str(next(self._numbers))
-        command = self._commands[id_] = Command()
+        command = self._commands[id_] = BoxCommand()
         await self._send({"do": "run", "id": id_, "argv": argv, "env": env, "cwd": cwd}, streams)
         self._expect(command.started)
         return id_, command
@@ -122,46 +148,46 @@ class Box:
             self._expect(self._commands[id_].ended)
 
     def is_clear(self, but: Sequence[str] = (), *, alone: bool = False) -> bool:
-        """Whether nothing runs in it but the agent and some commands. False: it is not certain, and `clear` it is.
+        """Report whether nothing runs in it but the agent and these commands. False: that is not certain; call `clear`.
 
-        `alone`: nothing that has entered it either.
+        `alone`: nothing that has entered it from outside either.
         """
         kept = [self._commands[id_].started for id_ in but if id_ in self._commands]
-        if self._outside is None or not all(started.done() for started in kept):
+        if self._processes is None or not all(started.done() for started in kept):
             return False
         numbers = [started.result() for started in kept]
-        return self._outside.is_clear(numbers) and (not alone or self._outside.is_alone(numbers))
+        return self._processes.is_clear(numbers) and (not alone or self._processes.is_alone(numbers))
 
     def is_as_started(self) -> bool:
         """Report whether a command that is started now has the limits and the priority that the first one had."""
-        return self._outside is not None and self._outside.is_as_started()
+        return self._processes is not None and self._processes.is_as_started()
 
     async def clear(self, but: Sequence[str] = (), *, alone: bool = False) -> None:
-        """End everything in the box but the agent and some commands. Raises BoxLost when that cannot be had.
+        """Kill everything in the box but the agent and these commands. Raises BoxLost when something is left.
 
-        `alone`: also what has entered it.
+        `alone`: also processes that have entered it from outside.
         """
         self._cleared = asyncio.get_running_loop().create_future()
-        is_apart = self._outside is not None and self._outside.is_apart
+        is_apart = self._processes is not None and self._processes.is_apart
         await self._send({"do": "clear", "but": but, "alone": alone and is_apart})
         left = await self._until_cleared(self._cleared)
         if left:
             raise BoxLost(f"{left} processes cannot be ended")
-        # The agent is in the box: what it says of the box is looked at from outside. A command that is kept may have
-        # ended meanwhile, and that may not have been heard yet.
+        # The agent is in the box and not trusted: its answer is checked from outside. A kept command may have ended
+        # meanwhile, without its exit being reported yet.
         deadline = time.monotonic() + VERIFY_SECONDS_MAX
         while not self.is_clear(but, alone=alone):
             if time.monotonic() > deadline:
-                raise BoxLost("something runs on in it that its agent does not tell of")
+                raise BoxLost("processes run on in it that its agent does not report")
             await asyncio.sleep(CLEAR_PAUSE_SECONDS)
 
     async def _until_cleared(self, cleared: asyncio.Future[int]) -> int:
-        """Return how many processes are left. Raises BoxLost when the agent does not say, or cannot."""
+        """Return how many processes are left. Raises BoxLost when the agent does not answer, or was stopped."""
         deadline, stopped = time.monotonic() + CLEAR_SECONDS_MAX, 0
         while not (await asyncio.wait((cleared,), timeout=LOOK_SECONDS))[0]:
             if time.monotonic() > deadline:
                 raise BoxLost("the agent does not answer")
-            is_stopped = self._outside is not None and self._outside.is_stopped()
+            is_stopped = self._processes is not None and self._processes.is_stopped()
             stopped = stopped + 1 if is_stopped else 0
             if stopped == STOPPED_LOOKS:
                 raise BoxLost("the agent was stopped by what runs in the box")
@@ -181,16 +207,16 @@ class Box:
             await asyncio.gather(self._reading, return_exceptions=True)
         if self._control is not None:
             self._control.close()
-        if self._outside is not None:
-            self._outside.close()
-            self._outside = None
+        if self._processes is not None:
+            self._processes.close()
+            self._processes = None
         self._fail()
         await asyncio.to_thread(_sweep)
 
-    def _write_down(self, box: note.Note | None) -> None:
-        """Never removed: without a note, commands would join the runner."""
-        with contextlib.suppress(FileNotFoundError):  # All of the instance may be gone.
-            note.write(self._note, box)
+    def _write_down(self, box: BoxNote | None) -> None:
+        """Write the note. It is emptied, never removed: without a note, commands would join the runner itself."""
+        with contextlib.suppress(FileNotFoundError):  # The folder of the instance may be gone.
+            write_note(self._note, box)
 
     async def _send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         assert self._control is not None
@@ -200,13 +226,13 @@ class Box:
         async with self._sending:
             try:
                 if descriptors:
-                    # The first byte carries them; a buffer that is full for the first byte is one that nobody reads.
+                    # The first byte carries them. A buffer without room for one byte means that nobody reads.
                     socket.send_fds(self._control, [whole[:1]], list(descriptors))
                     whole = whole[1:]
                 async with asyncio.timeout(ANSWER_SECONDS_MAX):
                     await loop.sock_sendall(self._control, whole)
             except TimeoutError:
-                # What was sent of it is no message.
+                # Part of a message may be sent, after which no other can follow.
                 self._fail()
                 raise BoxLost("the agent does not read") from None
             except OSError as error:
@@ -237,7 +263,7 @@ class Box:
                     self._take(_decode(arrived[LENGTH_BYTES : LENGTH_BYTES + length]))
                     del arrived[: LENGTH_BYTES + length]
         except (OSError, *NOT_JSON, KeyError, TypeError, ValueError):
-            return  # What is in the box may say anything: whoever talks rubbish is as good as gone.
+            return  # The agent is not trusted: one that sends rubbish is given up.
         finally:
             self._fail()
 
@@ -270,7 +296,7 @@ class Box:
 
 
 def _code(value: Any) -> int:
-    """How a command ended, as its agent says. Raises TypeError for what no command can end with."""
+    """Check the exit code that an agent reports. Raises TypeError for a code that no command can have."""
     if not isinstance(value, int) or not -SIGNAL_MAX <= value <= CODE_MAX:
         raise TypeError(value)
     return value
@@ -281,13 +307,13 @@ def _settle(future: asyncio.Future[int] | None, result: int | BoxLost) -> None:
         return
     if isinstance(result, BoxLost):
         future.set_exception(result)
-        future.exception()  # Whoever waits sees it; nobody has to.
+        future.exception()  # Mark as retrieved: nobody has to wait for it.
     else:
         future.set_result(result)
 
 
 def _sweep() -> None:
-    """End what a box without a sandbox leaves: it has come to this process, which has nothing else below it now."""
+    """Kill orphans of a box without a sandbox: they were reparented to this process, which has no other descendants."""
     deadline = time.monotonic() + STOP_SECONDS_MAX
     while left := descendants(os.getpid()):
         for pid in left:
@@ -304,3 +330,10 @@ def _reap() -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

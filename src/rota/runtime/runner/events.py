@@ -1,7 +1,7 @@
-"""What the programs that agents are say when they are asked to say it as JSON, a line each: as data.
+"""Parses the JSON lines that coding agents print.
 
-`claude -p --output-format stream-json --verbose` says last one `result`, with everything. `codex exec --json` says
-each message when it is complete, and at the end of a turn what was used up to then.
+`claude -p --output-format stream-json --verbose` ends with one `result`, which has everything. `codex exec --json`
+prints each message when it is complete, and the usage so far at the end of each turn of the agent.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from rota.runtime.runner.jobs import Parse
 Path = tuple[str, ...]
 
 NUMBER_MAX = 1e15
-"""Of what is counted, and of what counting stays exact."""
+"""The largest number taken from an event. Floats count exactly up to here."""
 
 
-class Event(Struct, frozen=True):
-    """One kind of event, and what is taken from it: of several places the first that has something."""
+class EventRule(Struct, frozen=True):
+    """A kind of event, and the paths of the values to take from it. Of several paths the first with a value counts."""
 
     type: str
     where: Mapping[Path, tuple[object, ...]] = {}
-    """What else must be so: the values that a place may have; None: it is not there."""
+    """Conditions: the values that a path may have; None: the path does not exist."""
     result: tuple[Path, ...] = ()
     error: tuple[Path, ...] = ()
-    """Where it says what went wrong."""
+    """Paths of the error message."""
     fails: bool = False
-    """Whether that is the end of it, whatever the program's exit code is."""
+    """The job has failed, whatever the program's exit code is."""
     usage: Mapping[str, Path] = {}
 
 
@@ -50,32 +50,32 @@ _CODEX_USAGE: Mapping[str, Path] = {
 }
 _MESSAGES = ("agent_message", "assistant_message")
 
-EVENTS: Mapping[Parse, tuple[Event, ...]] = {
+EVENTS: Mapping[Parse, tuple[EventRule, ...]] = {
     "plain": (),
     "claude-code": (
-        Event(
+        EventRule(
             "result",
             where={("subtype",): ("success", None), ("is_error",): (False, None)},
             result=(("structured_output",), ("result",)),
             usage=_CLAUDE_USAGE,
         ),
-        # A limit that was reached is not marked as an error by every version.
-        Event("result", error=(("result",), ("errors",), ("subtype",)), fails=True, usage=_CLAUDE_USAGE),
+        # Some versions do not mark a reached limit as an error.
+        EventRule("result", error=(("result",), ("errors",), ("subtype",)), fails=True, usage=_CLAUDE_USAGE),
     ),
     "codex": (
-        Event("item.completed", where={("item", "type"): _MESSAGES}, result=(("item", "text"),)),
-        Event("item.completed", where={("item", "item_type"): _MESSAGES}, result=(("item", "text"),)),
-        Event("turn.completed", usage=_CODEX_USAGE),
-        Event("turn.failed", error=(("error", "message"),), fails=True),
-        # It says so of a connection that it makes anew, too.
-        Event("error", error=(("message",),)),
+        EventRule("item.completed", where={("item", "type"): _MESSAGES}, result=(("item", "text"),)),
+        EventRule("item.completed", where={("item", "item_type"): _MESSAGES}, result=(("item", "text"),)),
+        EventRule("turn.completed", usage=_CODEX_USAGE),
+        EventRule("turn.failed", error=(("error", "message"),), fails=True),
+        # Also sent for a connection that is about to be made again: the job has not failed yet.
+        EventRule("error", error=(("message",),)),
     ),
 }
-"""The first that fits counts."""
+"""The rules of each format. The first rule that matches a line counts."""
 
 
-class Told(Struct, frozen=True):
-    """What one line said. None: nothing about it."""
+class EventFindings(Struct, frozen=True):
+    """The values taken from one line; None: the line has none."""
 
     result: str | None = None
     error: str | None = None
@@ -83,8 +83,8 @@ class Told(Struct, frozen=True):
     usage: Mapping[str, float] = {}
 
 
-def read(parse: Parse, line: bytes) -> Told | None:
-    """What a line means; None: nothing."""
+def read(parse: Parse, line: bytes) -> EventFindings | None:
+    """Return the values of a line; None: no rule matches it."""
     try:
         content = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -93,7 +93,7 @@ def read(parse: Parse, line: bytes) -> Told | None:
         if _at(content, ("type",)) == event.type and all(_fits(content, *place) for place in event.where.items()):
             numbers = {name: _number(content, path) for name, path in event.usage.items()}
             usage = {name: number for name, number in numbers.items() if number is not None}
-            return Told(_text(content, event.result), _text(content, event.error), event.fails, usage)
+            return EventFindings(_text(content, event.result), _text(content, event.error), event.fails, usage)
     return None
 
 

@@ -1,14 +1,14 @@
-"""Runs jobs in a box, one after the other, and lets nothing of them be lost or done twice.
+"""Runs jobs in a box, one after the other. None is lost or run twice.
 
-- A job that was begun is never begun again: to run it once more is to be told how it ended, also after kill -9.
-- When its outcome is returned, all that it started has ended, its files are gone and the outcome is in the journal.
-- What it writes, to its output and its errors alike, is in its log at once and in the order in which it was written.
-- When its first process has ended, whatever else it started is ended too, without grace.
+- A job that was begun is never begun again: to run it once more returns its outcome, also after kill -9.
+- When its outcome is returned, all its processes have ended, its files are gone and the outcome is in the journal.
+- Its standard output and standard error are in its log at once, in the order in which they were written.
+- When its first process has ended, the other processes that it started are killed without grace.
 - While the disk is full, a job waits to begin, and one that has ended waits for its outcome to be written.
-- What is asked to end, by its time or by `cancel`, is sent SIGTERM, and has its grace.
+- A job whose time is up or that is cancelled is sent SIGTERM, and is killed after its grace.
 
-A box that is lost, or cannot be cleared, is stopped here, so that nothing of the job goes on when its outcome becomes
-known; then BoxLost is raised. The outcome is in the journal, or with whoever asks for the same job once more.
+A box that is lost, or cannot be cleared, is stopped here, so that nothing of the job runs on when its outcome becomes
+known; then BoxLost is raised. The outcome is in the journal, or is returned when the same job is run once more.
 """
 
 from __future__ import annotations
@@ -22,46 +22,46 @@ from typing import NamedTuple, TypeVar
 
 from rota.runtime.runner.attempt import Attempt
 from rota.runtime.runner.box import Box, BoxLost
-from rota.runtime.runner.capture import Capture
+from rota.runtime.runner.interpreters import Interpreters
+from rota.runtime.runner.job_files import JobFiles
 from rota.runtime.runner.jobs import Job, Outcome
 from rota.runtime.runner.journal import Journal, NoSpace
-from rota.runtime.runner.placed import Placed
-from rota.runtime.runner.python_calls import Interpreters
+from rota.runtime.runner.standard_streams import Capture
 from rota.runtime.runner.stopping import Stop
 
 log = logging.getLogger(__name__)
 
 EARLY_MAX = 64
-"""Jobs that were cancelled before they came."""
+"""The most jobs whose cancellation came before them and is remembered."""
 SPACE_SECONDS = 0.2
 """Seconds between two tries to write on a full disk."""
 
 T = TypeVar("T")
 
 
-class Running(NamedTuple):
+class RunningJob(NamedTuple):
     stop: Stop
     outcome: asyncio.Future[Outcome]
 
 
 class Executor:
-    """Of one runner. One job at a time: others wait for their turn."""
+    """Runs the jobs of one runner, one at a time."""
 
     def __init__(self, journal: Journal, record: Callable[[Outcome], None] | None = None) -> None:
-        """`record` writes an outcome to the journal. Without it, each one is on disk before it is returned."""
+        """`record` writes an outcome to the journal. Without it, each outcome is synced before it is returned."""
         self._journal = journal
         self._record = record or journal.ended
-        self._placed = Placed(journal.folder)
-        self._turn = asyncio.Lock()
-        self._running: dict[str, Running] = {}
+        self._files = JobFiles(journal.folder)
+        self._one_at_a_time = asyncio.Lock()
+        self._running: dict[str, RunningJob] = {}
         self._early: dict[str, float] = {}
         self._interpreters: Interpreters | None = None
         self._capture: Capture | None = None
-        """The output of the last job, if the next one can use it."""
+        """The pipe of the last job, if the next one can use it."""
         self._preparing: asyncio.Task[None] | None = None
 
     async def run(self, box: Box, job: Job, *, home: str) -> Outcome:
-        """How a job ended. `home` is where its files are, as the box sees it. Raises BoxLost and JournalFull.
+        """Run a job and return its outcome. `home`: the home as the box sees it. Raises BoxLost and JournalFull.
 
         When this is cancelled, the job may go on until the box is stopped, and has no outcome before that.
         """
@@ -73,25 +73,25 @@ class Executor:
         if job.id in self._running:
             return await asyncio.shield(self._running[job.id].outcome)
         if self._journal.is_known(job.id):
-            # Whoever ran it did not wait for its end, and comes with another box now.
+            # An earlier caller began it, was cancelled, and stopped its box.
             return self._journal.lost(job.id)
-        running = self._running[job.id] = Running(Stop(), asyncio.get_running_loop().create_future())
+        running = self._running[job.id] = RunningJob(Stop(), asyncio.get_running_loop().create_future())
         if job.id in self._early:
             running.stop.ask("Cancelled", self._early.pop(job.id))
         try:
-            async with self._turn:
+            async with self._one_at_a_time:
                 outcome = await self._carry_out(box, job, home, running.stop)
             running.outcome.set_result(outcome)
             return outcome
         except BaseException as error:
             running.outcome.set_exception(error if isinstance(error, Exception) else BoxLost("it was given up"))
-            running.outcome.exception()  # Whoever waits sees it; nobody has to.
+            running.outcome.exception()  # Mark as retrieved: nobody has to wait for it.
             raise
         finally:
             del self._running[job.id]
 
     def cancel(self, id_: str, grace_seconds: float) -> None:
-        """End a job; one that has not come yet does not begin. What has ended stays as it is."""
+        """End a job. One that comes later ends at once; one that has ended stays as it is."""
         running = self._running.get(id_)
         if running is not None:
             running.stop.ask("Cancelled", grace_seconds)
@@ -101,20 +101,20 @@ class Executor:
                 del self._early[next(iter(self._early))]
 
     def give_up(self, grace_seconds: float) -> None:
-        """What runs is ended, and that is not its fault."""
+        """End the running job as WorkerLost."""
         for running in self._running.values():
             running.stop.ask("WorkerLost", grace_seconds)
 
     async def tidy(self, box: Box) -> None:
-        """Take away files that a runner which was killed left in the home; else the next job does. Raises BoxLost."""
-        await self._placed.remove(box)
+        """Remove files that a killed runner left in the home; else the next job does it. Raises BoxLost."""
+        await self._files.remove(box)
 
     async def warm(self, box: Box) -> None:
-        """Have Python ready in a box, so that the first call finds it so. Raises BoxLost."""
+        """Start interpreters ahead of the first call. Raises BoxLost."""
         await self._warm(box).prepare()
 
     def let_go(self) -> bool:
-        """Give up the interpreters. Return whether there were any."""
+        """Close the interpreters. Return whether there were any."""
         had_any = self._interpreters is not None
         self.close()
         return had_any
@@ -141,11 +141,11 @@ class Executor:
         if job.kind != "python" or self._interpreters is None or self._interpreters.box is not box:
             self._close_capture()
         capture, self._capture = self._capture, None
-        attempt = Attempt(box, job, stop, self._placed, lambda: self._warm(box), capture)
+        attempt = Attempt(box, job, stop, self._files, lambda: self._warm(box), capture)
         try:
             await attempt.run(home, lambda: self._kept(box))
         except BaseException as error:
-            # A call may be under way in one of them.
+            # A call may still run in an interpreter.
             self.close()
             if not isinstance(error, Exception):
                 raise
@@ -160,12 +160,12 @@ class Executor:
         outcome = attempt.outcome(started, time.time())
         await _when_there_is_space(lambda: self._record(outcome))
         if job.kind == "python" and not self._warm(box).is_prepared():
-            # Nobody has to wait for what the next one needs.
+            # In the background: this job's outcome does not wait for the next job's interpreter.
             self._preparing = asyncio.create_task(self._prepare(box), name="interpreters")
         return outcome
 
     async def _prepare(self, box: Box) -> None:
-        with contextlib.suppress(BoxLost):  # It is seen by whoever has the box.
+        with contextlib.suppress(BoxLost):  # The worker sees `box.lost`.
             await self._warm(box).prepare()
 
     def _warm(self, box: Box) -> Interpreters:
@@ -181,7 +181,7 @@ class Executor:
 
 
 async def _when_there_is_space(write: Callable[[], T]) -> T:
-    """Write to the journal. What was done must not be lost, nor done again, because others have filled the disk."""
+    """Write to the journal, and try again while the disk is full: no job may be lost or run twice because of that."""
     has_said = False
     while True:
         try:

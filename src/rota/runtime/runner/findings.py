@@ -1,7 +1,7 @@
-"""What a job says about itself: its outputs and its result, out of its stream of output.
+"""Finds a job's outputs and result in the stream that it writes.
 
 A line `::rota output NAME=VALUE` sets an output, a line `::rota result TEXT` the result; the last one counts. They stay
-in the log. What is too much is left out, and that is said. Agents have forms of their own for their result.
+in the log. Values past a bound are left out, with a note in the outcome. Coding agents report their result as JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MARK = b"::rota "
 OBJECT = b"{"
 PLAIN_LINE_BYTES_MAX = RESULT_BYTES_MAX + 1024
 OBJECT_LINE_BYTES_MAX = 2 * 1024 * 1024
-"""An agent's result is one line, with more around it."""
+"""The longest line of JSON that is read: an agent's result, and the fields around it."""
 LINES_SHOWN = 10
 TAIL_BYTES = 4 * 1024
 NOTES_MAX = 8
@@ -34,7 +34,7 @@ _controls = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\
 
 
 class Findings:
-    """Reads the output of one job. `feed` it as it comes, and `close` it."""
+    """Reads the output of one job: call `feed` with each piece, and then `close`."""
 
     def __init__(self, parse: Parse) -> None:
         self._parse: Parse = parse
@@ -46,11 +46,11 @@ class Findings:
         self.result = ""
         self.usage: dict[str, float] = {}
         self.error = ""
-        """What went wrong, as an agent has it."""
+        """The error that a coding agent reported."""
         self.has_failed = False
-        """It said so, whatever its exit code is."""
+        """A coding agent reported a failure: the job has failed, whatever its exit code is."""
         self.notes: list[str] = []
-        """What was left out of what it said."""
+        """Notes for people on outputs that were left out."""
 
     def feed(self, data: bytes) -> None:
         self._tail = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (self._tail + data)[-TAIL_BYTES:]
@@ -60,7 +60,7 @@ class Findings:
         self._take(self._lines.close())
 
     def last_lines(self) -> str:
-        """For people: without what moves cursors, and without empty lines."""
+        """Return the last lines for people, without control sequences and empty lines."""
         text = _controls.sub("", self._tail.decode(errors="replace").replace("\r", "\n"))
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
         kept = "\n".join(lines[-LINES_SHOWN:])
@@ -70,13 +70,13 @@ class Findings:
         for line in lines:
             if line.startswith(MARK):
                 self._mark(line.decode(errors="replace").rstrip("\r"))
-            elif (told := events.read(self._parse, line)) is not None:
-                if told.result is not None:
-                    self._set_result(told.result)
-                if told.fails or told.error is None:
-                    self.has_failed = told.fails
-                self.error = shortened(told.error or "", MESSAGE_BYTES_MAX)
-                self.usage.update(told.usage)
+            elif (event := events.read(self._parse, line)) is not None:
+                if event.result is not None:
+                    self._set_result(event.result)
+                if event.fails or event.error is None:
+                    self.has_failed = event.fails
+                self.error = shortened(event.error or "", MESSAGE_BYTES_MAX)
+                self.usage.update(event.usage)
 
     def _mark(self, line: str) -> None:
         what, _, rest = line.removeprefix(MARK.decode()).partition(" ")
@@ -89,7 +89,7 @@ class Findings:
 
     def _set_output(self, name: str, value: str) -> None:
         if _name.fullmatch(name) is None:
-            self._note(f"output {shortened(name, 64)!r} was left out: this is no name")
+            self._note(f"output {shortened(name, 64)!r} was left out: not a name")
         elif len(value.encode()) > OUTPUT_BYTES_MAX:
             self._note(f"output {name} was left out: it has more than {OUTPUT_BYTES_MAX} bytes")
         elif name not in self.outputs and len(self.outputs) >= OUTPUTS_MAX:

@@ -3,7 +3,7 @@
 - Jobs begin in the order in which they were assigned, one at a time. The next one begins when the outcome of the last
   is written, and does not wait for its acknowledgement.
 - A job that has begun is never begun again. One that is queued, running or known to have ended is not queued again.
-- A job that has not begun can be withdrawn. One that is not taken, or no longer, is returned.
+- A job that has not begun can be withdrawn. A job that is withdrawn or not accepted is returned.
 - Outcomes are synced in groups while jobs follow each other, and sent after that. The last of them is synced at once.
 """
 
@@ -36,13 +36,13 @@ ENDS_SYNCED_TOGETHER = 4
 SYNC_SECONDS_MAX = 0.002
 """Outcomes of jobs that follow each other are synced when there are so many, or after so long."""
 FAREWELL_SECONDS_MAX = 1.0
-"""How long a runner that has to end waits for each acknowledgement."""
+"""Seconds that a runner that has to end waits for each acknowledgement."""
 
 Message = Began | Ended | Returned
 
 
-class Place(NamedTuple):
-    """Where a job runs."""
+class JobPlace(NamedTuple):
+    """The box and the tree in which a job runs."""
 
     box: Box
     inside: str
@@ -50,14 +50,14 @@ class Place(NamedTuple):
     commit: str = ""
     """The commit of its tree."""
     note: str = ""
-    """What people should know of that tree."""
+    """A note for people on that tree, for instance that it may be outdated."""
 
 
 class JobQueue:
     """All jobs of one worker.
 
     `changed` is called when a job could begin and when none runs any more, `send` with messages for the server. `place`
-    is asked before each job that follows another one without a pause; it returns None if that has to wait.
+    is called before each job that follows another one without a pause; it returns None if the job has to wait.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class JobQueue:
         folder: Path,
         changed: Callable[[], None],
         send: Callable[[Message], None],
-        place: Callable[[], Place | None],
+        place: Callable[[], JobPlace | None],
     ) -> None:
         self._journal = Journal(folder)
         self._executor = Executor(self._journal, self._record)
@@ -85,7 +85,7 @@ class JobQueue:
         """Enough outcomes are written to be synced together."""
         self._acknowledged = asyncio.Event()
         self.trouble: OSError | None = None
-        """Why the journal cannot be written. Nothing may run any more, and the runner has to end."""
+        """The error that keeps the journal from being written. Nothing may run any more, and the runner has to end."""
 
     @property
     def has_next(self) -> bool:
@@ -111,10 +111,10 @@ class JobQueue:
     def listed(self) -> Jobs:
         return Jobs(self._running, tuple(self._queued))
 
-    # What the server asks for.
+    # Requests of the server.
 
     def assign(self, job: Job) -> None:
-        """Append a job to the queue, unless it is known. Return it if it is not taken."""
+        """Append a job to the queue, unless it is known. A job that is not accepted is returned to the server."""
         if job.id == self._running or job.id in self._queued or self._journal.is_known(job.id):
             return
         if self._is_ending or len(self._queued) >= self._room():
@@ -148,21 +148,21 @@ class JobQueue:
         self.withdraw(list(self._queued)[self._room() :])
 
     def _room(self) -> int:
-        """How many jobs may be queued."""
+        """Return the number of jobs that may be queued."""
         if not self._is_single:
             return JOBS_QUEUED_MAX
         return 0 if self._has_begun else 1
 
     # Running.
 
-    def begin(self, place: Place) -> None:
-        """Begin the next job, and after it those that `place` is there for."""
+    def begin(self, place: JobPlace) -> None:
+        """Begin the next job, and after it one more as long as `place` returns where."""
         assert self._queued and not self.is_busy
         job = self._take()
         self._work = asyncio.create_task(self._run_all(job, place), name="jobs")
 
     def give_up_next(self, why: str) -> None:
-        """End the next job, which this worker cannot begin: it counts as lost."""
+        """End the next job as WorkerLost: this worker cannot begin it."""
         if self._queued:
             job = self._take()
             now = time.time()
@@ -178,7 +178,7 @@ class JobQueue:
         await self._executor.warm(box)
 
     def let_go(self) -> bool:
-        """Give up the interpreters of calls. Return whether there were any: they end when the box is cleared."""
+        """Close the interpreters. Return whether there were any: their processes end when the box is cleared."""
         return self._executor.let_go()
 
     def _take(self) -> Job:
@@ -188,11 +188,11 @@ class JobQueue:
             self.limit_to_one(True)
         return job
 
-    async def _run_all(self, job: Job, place: Place) -> None:
-        going: Place | None = place
+    async def _run_all(self, job: Job, place: JobPlace) -> None:
+        going: JobPlace | None = place
         while going is not None:
             await self._run(job, going)
-            # The worker looks at whether another one may begin as if none ran.
+            # The worker decides whether another job may begin as if none ran.
             self._running = ""
             may_go_on = bool(self._queued) and self.trouble is None and not self._is_ending
             going = self._place() if may_go_on else None
@@ -201,8 +201,8 @@ class JobQueue:
         self._sync()
         self._changed()
 
-    async def _run(self, job: Job, place: Place) -> None:
-        # The server does not know where that is.
+    async def _run(self, job: Job, place: JobPlace) -> None:
+        # The server does not know the folder of the box.
         cwd = os.path.join(place.inside, job.cwd)
         job = msgspec.structs.replace(job, cwd=cwd, commit=place.commit, note=place.note)
         if job.id in self._cancelled:
@@ -214,7 +214,7 @@ class JobQueue:
         try:
             await self._executor.run(place.box, job, home=f"{place.inside}/{HOME}")
         except BoxLost:
-            pass  # The journal says what became of it.
+            pass  # The outcome is in the journal.
         except JournalFull as error:
             log.error("a job is not begun: %s", error)
             self._send(Returned(job.id))
@@ -246,7 +246,7 @@ class JobQueue:
             self._is_enough.set()
 
     def _sync(self) -> None:
-        """Sync at once: nothing goes on meanwhile."""
+        """Sync at once. Blocks the event loop."""
         try:
             outcomes = self._journal.sync()
         except OSError as error:

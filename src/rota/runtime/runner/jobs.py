@@ -1,4 +1,4 @@
-"""What a runner is given to run, and what became of it."""
+"""Jobs, which a runner is given to run, and their outcomes."""
 
 from __future__ import annotations
 
@@ -17,59 +17,59 @@ RESULT_BYTES_MAX = 64 * 1024
 MESSAGE_BYTES_MAX = 2 * 1024
 FILES_MAX = 64
 FILES_BYTES_MAX = 1024 * 1024
-"""Of all files of a job together."""
+"""The most bytes of all files of a job together."""
 JOB_BYTES_MAX = 6 * 1024 * 1024
-"""Of the arguments, the environment and the input of a job together. A box takes messages of 8 MiB."""
+"""The most bytes of a job's arguments, environment and input together. A message to an agent has at most 8 MiB."""
 
 
 class Job(Struct, frozen=True, rename="camel"):
-    """One attempt to run something. It holds secrets, and is shown to nobody."""
+    """One attempt of a task. It holds secrets, and is never shown or written to disk."""
 
     id: str
-    """The assignment's: it names this attempt, and is never used again."""
+    """The id of the assignment. It names this attempt, and is never used again."""
     kind: Literal["command", "python"]
     """python: the first of `argv` is module:callable, the rest are its arguments: JSON where they are, else text."""
     argv: tuple[str, ...]
     env: Mapping[str, str]
-    """On top of the box's own."""
+    """Added to the environment of the box."""
     cwd: str
-    """Below the worker's folder, wherever the box sees that."""
+    """A path below the worker's folder in the box."""
     stdin: str = ""
     files: Mapping[str, str] = {}
     """Files below the home of the box that are there for this job alone."""
     parse: Parse = "plain"
-    """How what it says is understood."""
+    """The format in which its program reports a result."""
     timeout_seconds: float | None = None
     log: str = ""
     """A file of the host; empty: none."""
     commit: str = ""
     """The commit of its tree; filled in by the runner. Empty: it has none."""
     note: str = ""
-    """What people should know of the tree, in its log and in the outcome; filled in by the runner."""
+    """A note for people on the tree, for the log and the outcome; filled in by the runner."""
 
 
 class Outcome(Struct, frozen=True, rename="camel"):
-    """What became of a job."""
+    """The end of a job."""
 
     id: str
     reason: Reason
     started: float
     ended: float
     exit_code: int | None = None
-    """As a shell has it: 128 and the number of the signal, where one ended it."""
+    """As a shell has it: 128 plus the number of the signal that ended it. None: its end is not known."""
     message: str = ""
-    """For people: why it did not succeed, with its last lines."""
+    """The reason for people why it did not succeed, with its last lines of output."""
     outputs: Mapping[str, str] = {}
     result: str = ""
     usage: Mapping[str, float] = {}
     commit: str = ""
     """The commit of the tree that it had; empty: none."""
     note: str = ""
-    """What people should know of that tree."""
+    """A note for people on that tree."""
 
 
 TEXT_BYTES_MAX = 64 * 1024
-"""Bound of a text, and of a number of values, in an outcome where no closer one is set."""
+"""Bound of each text in an outcome, beside the closer ones that a runner keeps to."""
 AHEAD_SECONDS_MAX = 86400.0
 """Seconds that the clock of a runner's host may be ahead."""
 EXIT_CODE_MAX = 1 << 16
@@ -79,7 +79,7 @@ UNSOUND = "its runner reported its end with values that no runner reports"
 def sound(outcome: Outcome, now: float) -> Outcome:
     """Return an outcome that can be stored: one with impossible times has ended now, one with too much has failed.
 
-    A runner keeps to these bounds. Who speaks in its place may not.
+    A runner keeps to these bounds. A process that has got hold of its token may not.
     """
     is_timed = 0 <= outcome.started <= outcome.ended <= now + AHEAD_SECONDS_MAX
     if not is_timed:
@@ -99,13 +99,13 @@ def _is_bounded(names: Mapping[str, object], values: Iterable[str]) -> bool:
 
 
 def shortened(text: str, bytes_max: int) -> str:
-    """The beginning of a text, in whole characters."""
+    """Cut a text to so many bytes, in whole characters."""
     content = text.encode(errors="replace")
     return text if len(content) <= bytes_max else content[:bytes_max].decode(errors="ignore")
 
 
 def refusal(job: Job) -> str:
-    """Why a job cannot be run, as far as that can be seen from it; empty: it can."""
+    """Return why a job cannot be run, as far as its fields show; empty: it can."""
     if not job.argv or not job.argv[0]:
         return "there is nothing to run: argv is empty"
     if job.kind == "python" and not all(job.argv[0].partition(":")[::2]):

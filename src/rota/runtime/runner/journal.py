@@ -1,18 +1,17 @@
-"""What became of jobs, kept until the server has it; through kill -9 of the runner, and what has ended through more.
+"""The journal of a runner: its outcomes, on disk until the server has stored them.
 
-One file of lines, each a checksum and a record, which is only ever appended to; now and then it is written anew with
-what still counts. A line that was not written to its end is as if it had never been begun.
+One file of lines, each a checksum and a record, which is only appended to; now and then it is rewritten with the
+records that still count. A line that was not written to its end is ignored.
 
 - A begin is written before the job starts, and not synced: it has to outlive this process, not the machine.
-- An end is synced before it is sent to anybody; several ends can share one sync. A failure to sync is the end of the
+- An outcome is synced before it is sent; several outcomes can share one sync. A failure to sync is the end of the
   journal, and of its runner.
-- It owns some space of the disk, which others may fill. Where that is not enough, NoSpace says so: nothing was written,
-  and it can be tried again.
-- What had begun and has no end when a journal is opened was lost with the runner that ran it.
-- A job that is in it is never to be run again, not even when the server has acknowledged it: the last ones are
-  remembered, should they be asked for once more.
+- The file owns some disk space in advance, since others may fill the disk. Where that is not enough, NoSpace is raised:
+  nothing was written, and the write can be tried again.
+- A job that has begun and not ended when a journal is opened was lost with the runner that ran it.
+- A job that is in it is never run again, also after the server has acknowledged it: the last ones are remembered.
 
-It keeps ids, times and outcomes: nothing of what a job was given.
+It keeps ids, times and outcomes, and nothing else of a job.
 """
 
 from __future__ import annotations
@@ -33,45 +32,45 @@ from rota.room import keep_room
 from rota.runtime.runner.jobs import Outcome
 
 PENDING_MAX = 1024
-"""Outcomes that nobody has acknowledged. A runner that has so many takes no more jobs."""
+"""The most outcomes that are not acknowledged. A runner that has so many begins no more jobs."""
 REMEMBERED_MAX = 256
-"""Of those that were acknowledged: that they were run, and how they ended."""
+"""The most acknowledged outcomes that are remembered, in short form."""
 GROWTH_BYTES_MAX = 1024 * 1024
-"""How much is appended before the file is written anew."""
+"""Bytes that are appended before the file is rewritten."""
 ROOM_BYTES = 64 * 1024
-"""Space that the file owns for lines to come, at least half of it. Most ends have some hundred bytes."""
+"""Disk space that the file owns ahead of its end; always at least half of it. Most outcomes have some hundred bytes."""
 LOST = "the runner ended while it ran"
 FILE, NEW = "log", "log.new"
 
 
 class JournalFull(Exception):  # noqa: N818
-    """Too many outcomes wait for the server."""
+    """PENDING_MAX outcomes are not acknowledged."""
 
 
 class NoSpace(OSError):  # noqa: N818
     """The disk is full. Nothing was written."""
 
 
-class Begun(Struct, tag="begun", frozen=True):
+class BeginRecord(Struct, tag="begun", frozen=True):
     id: str
     at: float
 
 
-class Ended(Struct, tag="ended", frozen=True):
+class EndRecord(Struct, tag="ended", frozen=True):
     outcome: Outcome
 
 
-class Acknowledged(Struct, tag="acknowledged", frozen=True):
+class AcknowledgedRecord(Struct, tag="acknowledged", frozen=True):
     id: str
 
 
-Record = Begun | Ended | Acknowledged
+Record = BeginRecord | EndRecord | AcknowledgedRecord
 _encode = msgspec.json.Encoder().encode
 _decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
 class Journal:
-    """The journal in a folder, which is this process's alone as long as it is open."""
+    """The journal in a folder. It is locked while it is open: a second one cannot be opened."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -85,7 +84,7 @@ class Journal:
         self._file = -1
         self._size = self._grown = self._room_end = 0
         self._acknowledgements = b""
-        """Those that are not written yet."""
+        """Acknowledgements that are not written yet."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._recover()
@@ -95,7 +94,7 @@ class Journal:
 
     def close(self) -> None:
         if self._file >= 0 and self._acknowledgements:
-            with contextlib.suppress(OSError):  # They are asked for again.
+            with contextlib.suppress(OSError):  # Without them the outcomes are sent again, which has no effect.
                 self._append(b"")
         for descriptor in (self._file, self._lock):
             if descriptor >= 0:
@@ -103,39 +102,39 @@ class Journal:
         self._file = self._lock = -1
 
     def begun(self, id_: str) -> float:
-        """It is about to be started; returns the time of that."""
+        """Write that a job begins. Return the time. Raises JournalFull and NoSpace."""
         assert not self.is_known(id_), f"{id_} was begun before"
         if len(self._pending) + len(self._unsynced) + len(self._begun) >= PENDING_MAX:
             raise JournalFull(f"the server has not acknowledged {PENDING_MAX} outcomes")
         at = time.time()
-        self._append(_line(Begun(id_, at)))
+        self._append(_encoded(BeginRecord(id_, at)))
         self._begun[id_] = at
         return at
 
     @property
     def unsynced(self) -> int:
-        """How many outcomes are written and not synced."""
+        """The number of outcomes that are written and not synced."""
         return len(self._unsynced)
 
     def write_end(self, outcome: Outcome) -> None:
         """Write an outcome. It is pending after the next `sync`. The first outcome of a job counts."""
         if outcome.id in self._unsynced or self.outcome(outcome.id) is not None:
             return
-        self._append(_line(Ended(outcome)))
+        self._append(_encoded(EndRecord(outcome)))
         self._begun.pop(outcome.id, None)
         self._unsynced[outcome.id] = outcome
 
     def sync(self) -> list[Outcome]:
-        """Have all that is written on disk. Returns the outcomes that are pending since then, in their order."""
+        """Sync the file. Return the outcomes that are pending since then, in their order."""
         if not self._unsynced:
             return []
         os.fdatasync(self._file)
         return self._synced(list(self._unsynced))
 
     async def sync_aside(self) -> list[Outcome]:
-        """As `sync`, in a thread: what is written meanwhile waits for the next one."""
+        """Sync the file in a thread. Outcomes that are written meanwhile wait for the next sync."""
         ids = list(self._unsynced)
-        # The file may be replaced meanwhile, by one that has all of it on disk.
+        # The file may be replaced meanwhile, by one that is synced with the same records.
         await asyncio.get_running_loop().run_in_executor(None, _sync_and_close, os.dup(self._file))
         return self._synced(ids)
 
@@ -145,24 +144,24 @@ class Journal:
         return outcomes
 
     def ended(self, outcome: Outcome) -> None:
-        """Write an outcome, and have it on disk."""
+        """Write an outcome, and sync it."""
         self.write_end(outcome)
         self.sync()
 
     def lost(self, id_: str) -> Outcome:
-        """Nobody will ever know how one that was begun has ended."""
+        """Write and return the outcome of a job that was begun and whose end is not known."""
         started = self._begun[id_]
         outcome = Outcome(id_, "WorkerLost", started, max(started, time.time()), message=LOST)
         self.ended(outcome)
         return outcome
 
     def acknowledged(self, id_: str) -> None:
-        """The server has it. Not synced: at worst it is told again."""
+        """Note that the server has stored an outcome. Not synced: at worst the outcome is sent again."""
         outcome = self._pending.pop(id_, None)
         if outcome is not None:
             self._remember(outcome)
-            self._acknowledgements += _line(Acknowledged(id_))
-            if not self._begun:  # Else it is written with the end of what runs, as it is if there is no space now.
+            self._acknowledgements += _encoded(AcknowledgedRecord(id_))
+            if not self._begun:  # Else it is written with the next outcome, as it is if there is no space now.
                 with contextlib.suppress(NoSpace):
                     self._append(b"")
 
@@ -171,18 +170,18 @@ class Journal:
         return list(self._pending.values())
 
     def oldest_pending(self) -> str:
-        """The id of the first of them; empty: there is none."""
+        """Return the id of the first pending outcome; empty: there is none."""
         return next(iter(self._pending), "")
 
     def outcome(self, id_: str) -> Outcome | None:
-        """The outcome of a job, if it is on disk."""
+        """Return the outcome of a job, if it is on disk."""
         return self._pending.get(id_) or self._remembered.get(id_)
 
     def is_known(self, id_: str) -> bool:
         return id_ in self._begun or id_ in self._unsynced or self.outcome(id_) is not None
 
     def _remember(self, outcome: Outcome) -> None:
-        # The server has the rest of it.
+        # The server has stored the other fields.
         slim = Outcome(outcome.id, outcome.reason, outcome.started, outcome.ended, outcome.exit_code)
         self._remembered[outcome.id] = slim
         if len(self._remembered) > REMEMBERED_MAX:
@@ -190,7 +189,7 @@ class Journal:
 
     def _append(self, line: bytes) -> None:
         if self._grown + len(self._acknowledgements) + len(line) > GROWTH_BYTES_MAX:
-            with contextlib.suppress(NoSpace):  # It grows on, in the space that it has.
+            with contextlib.suppress(NoSpace):  # It goes on growing in the space that it owns.
                 self._rewrite()
         content = self._acknowledgements + line
         _write(self._file, content, self._size)
@@ -211,12 +210,12 @@ class Journal:
             content = b""
         for line in content.split(b"\n"):
             match _record(line):
-                case Begun(id_, at) if not self.is_known(id_):
+                case BeginRecord(id_, at) if not self.is_known(id_):
                     self._begun[id_] = at
-                case Ended(outcome) if self.outcome(outcome.id) is None:
+                case EndRecord(outcome) if self.outcome(outcome.id) is None:
                     self._begun.pop(outcome.id, None)
                     self._pending[outcome.id] = outcome
-                case Acknowledged(id_) if id_ in self._pending:
+                case AcknowledgedRecord(id_) if id_ in self._pending:
                     self._remember(self._pending.pop(id_))
         now = time.time()
         for id_, started in self._begun.items():
@@ -225,14 +224,14 @@ class Journal:
         self._rewrite()
 
     def _rewrite(self) -> None:
-        """Whole or not at all: the old one is there until the new one is on disk."""
+        """Replace the file by one with the records that still count. The old one stays until the new one is synced."""
         records: list[Record] = []
         for outcome in self._remembered.values():
-            records += (Ended(outcome), Acknowledged(outcome.id))
-        records += map(Ended, self._pending.values())
-        records += map(Ended, self._unsynced.values())
-        records += (Begun(id_, at) for id_, at in self._begun.items())
-        content = b"".join(map(_line, records))
+            records += (EndRecord(outcome), AcknowledgedRecord(outcome.id))
+        records += map(EndRecord, self._pending.values())
+        records += map(EndRecord, self._unsynced.values())
+        records += (BeginRecord(id_, at) for id_, at in self._begun.items())
+        content = b"".join(map(_encoded, records))
         new = self.folder / NEW
         new.unlink(missing_ok=True)
         file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -254,7 +253,7 @@ class Journal:
 
 
 def _unlinked(path: str, flags: int) -> int:
-    """Open what a journal makes, which is no link, and wait for nobody who would write into a pipe."""
+    """Open without following a link, and without waiting for the writer of a pipe: a journal is neither."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
@@ -265,24 +264,24 @@ def _sync_and_close(file: int) -> None:
         os.close(file)
 
 
-def _line(record: Record) -> bytes:
+def _encoded(record: Record) -> bytes:
     content = _encode(record)
     return b"%08x %s\n" % (zlib.crc32(content), content)
 
 
 def _record(line: bytes) -> Record | None:
-    """What a line says; None: it was not written to its end."""
+    """Decode a line; None: it was not written to its end, or another version wrote it."""
     checksum, _, content = line.partition(b" ")
     if checksum != b"%08x" % zlib.crc32(content):
         return None
     try:
         return _decoder.decode(content)
     except msgspec.MsgspecError:
-        return None  # Of another version.
+        return None
 
 
 def _write(file: int, content: bytes, before: int) -> None:
-    """Append to a file of this size. On a full disk, nothing of it."""
+    """Append to a file of the size `before`. On a full disk nothing is appended, and NoSpace is raised."""
     rest = memoryview(content)
     try:
         while rest:

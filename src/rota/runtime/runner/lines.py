@@ -1,4 +1,4 @@
-"""Finds the few lines that matter in a stream of any length, with lines of any length, in little memory."""
+"""Finds the lines that begin with given words, in a stream of any length and in little memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def _pattern(beginnings: tuple[bytes, ...]) -> re.Pattern[bytes]:
 
 
 class Lines:
-    """Gives the lines that begin with one of some words, whole and without their end.
+    """Yields the lines that begin with one of some words, without their end.
 
-    A line that is longer than the bound is left out. All others cost no more than to look for the words: a task that
-    writes fifty million lines is not to wait for its runner.
+    A line that is longer than the bound is left out. Other lines cost no more than the search for the words: a task
+    that writes fifty million lines does not wait for its runner.
     """
 
     def __init__(self, beginnings: Sequence[bytes], bytes_max: int) -> None:
@@ -25,10 +25,10 @@ class Lines:
         self._pattern = _pattern(self._beginnings)
         self._longest = max(map(len, beginnings))
         self._held: bytearray | None = bytearray()
-        """What there is of the last line, as long as it can be one that is wanted."""
+        """The last line so far; None: it does not begin with a word, or is too long."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The lines that end in this piece."""
+        """Yield the lines that end in this piece of the stream."""
         end = data.find(b"\n")
         if end < 0:
             self._hold(data)
@@ -45,7 +45,7 @@ class Lines:
         self._hold(data[last + 1 :])
 
     def close(self) -> Iterator[bytes]:
-        """The last line, if it has no end."""
+        """Yield the last line, if it has no end."""
         yield from self._given()
         self._held = None
 

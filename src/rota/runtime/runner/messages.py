@@ -43,30 +43,30 @@ PROTOCOL = f"rota-runner-v{VERSION}"
 FRAME_BYTES = 1024 * 1024
 """A frame that has grown to this size is sent, and another one begun. A larger message has a frame of its own."""
 BEGAN_SECONDS = 0.05
-"""How long a job runs before the server is sent that it began."""
+"""Seconds that a job runs before `Began` is sent for it."""
 
 Phase = Literal["Waiting", "Preparing", "Idle", "Held", "Resetting", "Failed", "Broken"]
 ResetPolicy = Literal["Keep", "Clean", "Recreate"]
 
 
 class Message(Struct, tag_field="type", frozen=True, rename="camel", omit_defaults=True):
-    """One message."""
+    """The base of all messages."""
 
 
 # From the runner.
 
 
 class Report(Message, tag="report", frozen=True):
-    """How a runner is. The first thing that it says, and said again whenever it changes."""
+    """The state of a runner. Its first message on a stream, and sent again when it changes."""
 
     run: int
     phase: Phase
     configured: str = ""
-    """The digest of the configuration it has."""
+    """The digest of the configuration for which it is prepared."""
     reason: str = ""
     message: str = ""
     said: str = ""
-    """What the code of a function wrote before it could not be loaded, with its traceback."""
+    """The output of a function's code that could not be loaded, with its traceback."""
     holder: str = ""
     """The claim or the job that has the worker. A job has it until its outcome is acknowledged."""
     has_task: bool = False
@@ -103,20 +103,20 @@ class Returned(Message, tag="returned", frozen=True):
 
 
 NO_RESULT = Raw()
-"""Left out of a message: no other empty one is."""
+"""The result of a call without one. Only this very object is left out of an encoded message."""
 CallReason = Literal["Succeeded", "Failed", "Timeout", "Cancelled", "WorkerLost", "Refused"]
 
 
 class Called(Message, tag="called", frozen=True):
-    """How a call ended. Told once: who is not there to hear it has lost it."""
+    """The end of a call. Sent once: after a break of the stream it is not repeated."""
 
     id: str
     reason: CallReason
     """Refused: it was never begun, and can be made elsewhere."""
     result: Raw = NO_RESULT
-    """What it returned, as JSON; empty: nothing."""
+    """The result as JSON; empty: none."""
     message: str = ""
-    """Why it did not succeed, in one line. The rest is in its log."""
+    """The reason for people why it did not succeed, in one line. Its log has more."""
     exit_code: int | None = None
 
 
@@ -141,20 +141,20 @@ def says_more(report: Report, known: Report) -> bool:
 # To the runner.
 
 
-class Source(Struct, frozen=True, rename="camel"):
-    """A workspace, and on whose behalf its repository is read."""
+class WorkspaceSource(Struct, frozen=True, rename="camel"):
+    """A workspace, and the scope and Secret with which its repository is read."""
 
     spec: WorkspaceSpec
     scope: str
     secret: Mapping[str, str] | None = None
     network: Network = "host"
-    """With which it is fetched."""
+    """The network with which it is fetched."""
     egress: tuple[str, ...] = ()
-    """What can be reached with network egress."""
+    """The destinations that can be reached with network egress."""
 
 
-class Place(Struct, frozen=True, rename="camel"):
-    """The box, as the host has it."""
+class BoxPlace(Struct, frozen=True, rename="camel"):
+    """The box of a worker: its command, and its folder on the host and inside."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -165,7 +165,7 @@ class Place(Struct, frozen=True, rename="camel"):
 
 
 class Handler(Struct, frozen=True, rename="camel"):
-    """What answers calls in the box of a function's worker."""
+    """The handler that answers calls in the box of a function's worker."""
 
     function: str
     runtime: Literal["python", "command"]
@@ -174,38 +174,38 @@ class Handler(Struct, frozen=True, rename="camel"):
     """module:callable, of runtime python."""
     command: tuple[str, ...] = ()
     code: str = ""
-    """Where the code is, as the box sees it; empty: in the tree."""
+    """The folder of the code in the box; empty: the tree."""
     packages: str = ""
-    """Where the packages are that it requires; empty: it requires none."""
+    """The folder in the box of the packages that it requires; empty: it requires none."""
 
 
 class Configure(Message, tag="configure", frozen=True):
-    """What a runner prepares."""
+    """The configuration of a worker, which the runner prepares."""
 
     digest: str
-    place: Place
+    place: BoxPlace
     reset: ResetPolicy
-    workspace: Source | None = None
+    workspace: WorkspaceSource | None = None
     home_files: Mapping[str, str] = {}
-    """Files for the home of what runs: what agents are told."""
+    """Files for the home, by their paths: the instructions of agents."""
     main: tuple[str, ...] = ()
-    """What runs in the box all the time; the runner ends when it does. Empty: nothing, until there is a task."""
+    """A command that runs in the box all the time; the runner ends when it does. Empty: none."""
     cwd: str = ""
-    """Where it runs; empty: in the tree."""
+    """The folder in which `main` runs; empty: the tree."""
     handler: Handler | None = None
-    """What answers calls; None: nothing, it is no function's."""
+    """None: the worker is not of a function."""
     program: str = ""
-    """The program of an agent, which the box has to have; empty: none."""
+    """The program of an agent, which must be in the box; empty: none."""
 
 
 class Hold(Message, tag="hold", frozen=True):
-    """Somebody has it from now on, and may do with it what they like."""
+    """A claim holds the worker from now on."""
 
     id: str
 
 
 class Release(Message, tag="release", frozen=True):
-    """Nobody has it any more: everything is made as new."""
+    """The hold has ended: reset the worker."""
 
 
 class Assign(Message, tag="assign", frozen=True):
@@ -233,20 +233,20 @@ class Acknowledge(Message, tag="acknowledge", frozen=True):
 
 
 class Call(Message, tag="call", frozen=True):
-    """A call of the function that a worker is of. It is begun at once, or refused."""
+    """A call of the worker's function. It is begun at once, or refused."""
 
     id: str
     event: Raw
     seconds: float
-    """After which it is ended."""
+    """The time after which it is ended."""
     log: str = ""
     """A file of the host; empty: none."""
     name: str = ""
-    """The task that it is written down as, by which people find it; empty: it has none but its id."""
+    """The name of the Task that records it; empty: none, and handlers see its id instead."""
 
 
 class CancelCall(Message, tag="cancelCall", frozen=True):
-    """End a call. Its end is told as always."""
+    """End a call. Its end is sent as always."""
 
     id: str
 
@@ -259,7 +259,7 @@ to_runner: Decoder[list[ToRunner]] = Decoder(list[ToRunner])
 
 
 def frames(messages: Iterable[bytes]) -> Iterator[str]:
-    """Join encoded messages to frames, each of which can be received."""
+    """Join encoded messages to frames within FRAME_BYTES."""
     together: list[bytes] = []
     size = 0
     for message in messages:

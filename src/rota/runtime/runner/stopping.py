@@ -1,4 +1,4 @@
-"""Why and when a job is made to end before its time."""
+"""The request to end a job early: its reason, and its deadline."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import math
 from typing import Any, Literal
 
 GRACE_SECONDS = 5.0
-"""Between the request to end and the end, when the time is up."""
+"""The grace between SIGTERM and the end, when the time of a job is up."""
 
 Why = Literal["Timeout", "Cancelled", "WorkerLost"]
 
 
 class Stop:
-    """Of one job, from before it starts until its end is known."""
+    """The requests to end one job, from before it starts until its end is known."""
 
     def __init__(self) -> None:
         self.why: Why | None = None
-        """The first request counts."""
+        """The reason of the first request; None: no request yet."""
         self._loop = asyncio.get_running_loop()
         self._end_at = math.inf
         self._news: asyncio.Future[None] | None = None
@@ -25,11 +25,11 @@ class Stop:
         self._is_over = False
 
     def after(self, seconds: float) -> None:
-        """Its time is up after so long."""
+        """Request its end as Timeout after so many seconds."""
         self._timer = self._loop.call_later(seconds, self.ask, "Timeout", GRACE_SECONDS)
 
     def ask(self, why: Why, grace_seconds: float) -> None:
-        """It is to end now, and is made to after the grace; never later than was said before."""
+        """Request its end: now, and by force after the grace. A later request can only bring the end forward."""
         if self._is_over:
             return
         self.why = self.why or why
@@ -41,7 +41,7 @@ class Stop:
             self._news.set_result(None)
 
     async def wait(self, ended: asyncio.Future[Any]) -> bool:
-        """Until it has ended or is asked to; once it is, until it has ended or has no time left, which is false."""
+        """Wait for the end or the next request. Returns False once the grace of a request is over."""
         seconds = None if self.why is None else self._end_at - self._loop.time()
         if seconds is not None and seconds <= 0:
             return False
@@ -57,7 +57,7 @@ class Stop:
         return True
 
     def over(self) -> None:
-        """Requests come too late now."""
+        """Ignore requests from now on."""
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()

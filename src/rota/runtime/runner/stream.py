@@ -1,4 +1,4 @@
-"""A runner's stream to its gateway: kept open, opened again when it breaks, with nothing lost on the way."""
+"""A runner's stream to its gateway: kept open, and opened again when it breaks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rota.api.problems import NOT_JSON
 from rota.client.failures import NoServer
 from rota.client.upgrading import connect_unix
 from rota.client.websocket import Closed, WebSocket
-from rota.runtime.runner.hosting import Hosting
+from rota.runtime.runner.function_calls import FunctionCalls
 from rota.runtime.runner.jobqueue import JobQueue
 from rota.runtime.runner.messages import (
     PROTOCOL,
@@ -42,11 +42,11 @@ log = logging.getLogger(__name__)
 RECONNECT_SECONDS_MIN, RECONNECT_SECONDS_MAX = 0.02, 2.0
 
 
-class Works(Protocol):
-    """What a stream is for: it takes messages, and has a report."""
+class StreamUser(Protocol):
+    """A worker, as its stream uses it: it takes messages, and has a report."""
 
     jobs: JobQueue
-    hosting: Hosting
+    calls: FunctionCalls
     send: Callable[[FromRunner], None]
 
     @property
@@ -62,7 +62,7 @@ class Works(Protocol):
 
 
 class Stream:
-    """One stream. It begins with all that the server may not know: the report, the outcomes and the jobs."""
+    """The stream of one runner. Each connection begins with the report, the pending outcomes and the jobs."""
 
     def __init__(self, gateway: Path, instance: str, token: str) -> None:
         self._gateway = gateway
@@ -70,15 +70,15 @@ class Stream:
         self._headers = {"Authorization": f"Bearer {token}"}
         self._news = asyncio.Event()
         self._unsent: list[FromRunner] = []
-        """What is sent in one iteration of the event loop goes out as one frame."""
+        """Messages of one iteration of the event loop, which are sent as one frame."""
         self._known: Report | None = None
-        """The report that the server has, by what was sent both ways on this stream."""
+        """The report that the server has, computed from the messages in both directions."""
 
     def wake(self) -> None:
         """Have the report sent, if it has changed."""
         self._news.set()
 
-    async def run(self, worker: Works) -> None:
+    async def run(self, worker: StreamUser) -> None:
         pause = RECONNECT_SECONDS_MIN
         while True:
             try:
@@ -86,7 +86,7 @@ class Stream:
                     str(self._gateway), self._target, headers=self._headers, protocols=(PROTOCOL,)
                 )
             except (OSError, TimeoutError) as error:
-                # The server is away, which is no news for readers of this log; or it does not know the instance.
+                # That no server answers is no news. A server that refuses may not know the instance.
                 if pause == RECONNECT_SECONDS_MAX and not isinstance(error, NoServer):
                     log.info("the gateway does not answer: %s", error)
                 await asyncio.sleep(pause)
@@ -101,7 +101,7 @@ class Stream:
                 socket.abort()
             await asyncio.sleep(pause)
 
-    async def _serve(self, socket: WebSocket, worker: Works) -> None:
+    async def _serve(self, socket: WebSocket, worker: StreamUser) -> None:
         self._known = None
         self._unsent = [*map(Ended, worker.jobs.pending()), worker.jobs.listed()]
         worker.send = self._send
@@ -111,18 +111,18 @@ class Stream:
                 try:
                     messages = to_runner.decode(text)
                 except NOT_JSON as error:
-                    # A gateway of another version; what it wants is not understood, and so not done.
-                    log.warning("what the gateway says is not understood: %s", error)
+                    # Sent by a gateway of another version.
+                    log.warning("a message of the gateway is not understood: %s", error)
                     continue
                 for message in messages:
                     self._take(worker, message)
         finally:
             worker.send = lambda message: None
-            worker.hosting.abandon()
+            worker.calls.abandon()
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
 
-    def _take(self, worker: Works, message: ToRunner) -> None:
+    def _take(self, worker: StreamUser, message: ToRunner) -> None:
         match message:
             case Assign():
                 if self._known is not None:
@@ -142,15 +142,15 @@ class Stream:
             case Release():
                 worker.release()
             case Call():
-                worker.hosting.call(message)
+                worker.calls.call(message)
             case CancelCall():
-                worker.hosting.cancel(message.id)
+                worker.calls.cancel(message.id)
 
     def _send(self, message: FromRunner) -> None:
         self._unsent.append(message)
         self._news.set()
 
-    async def _send_all(self, socket: WebSocket, worker: Works) -> None:
+    async def _send_all(self, socket: WebSocket, worker: StreamUser) -> None:
         while True:
             self._news.clear()
             messages, self._unsent = self._unsent, []

@@ -1,11 +1,11 @@
 """The log of a task: a file that is appended to as output comes, and that has a bound.
 
-It holds the first `HEAD_BYTES` of what was written, for as long as there is a log. When it has reached `LOG_BYTES_MAX`
-it is replaced by a shorter one: the same beginning, a line that says how many bytes are missing, and the last
-`TAIL_BYTES` or a little less, from the beginning of a line. So it has at most 10 MiB, and at least the last 3 MiB.
+It always holds the first `HEAD_BYTES` that were written. When it has reached `LOG_BYTES_MAX` it is replaced by a
+shorter one: the same beginning, a line that says how many bytes are missing, and the last `TAIL_BYTES` or a little
+less, from the beginning of a line. So it has at most 10 MiB, and at least about the last 3 MiB.
 
-It is replaced as a whole, under the same name: who has the old one open reads it to its end, and goes on in the new
-one. `LogReader` does that, and shows nothing twice.
+It is replaced as a whole, under the same name: a reader that has the old file open reads it to its end, and goes on in
+the new one. `LogReader` does that, and returns nothing twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOG_BYTES_MAX = 10 * 1024 * 1024
 HEAD_BYTES = 4 * 1024 * 1024
 TAIL_BYTES = 3 * 1024 * 1024
 LINE_BYTES_MAX = 64 * 1024
-"""How far the beginning of a line is looked for, to cut there."""
+"""Bytes in which the beginning of a line is looked for, to cut there."""
 COPY_BYTES = 1024 * 1024
 CUT = "\n[rota: %d bytes are missing here]\n"
 CUT_BYTES_MAX = 64
@@ -33,9 +33,9 @@ _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class TaskLog:
-    """Writes a log. What cannot be stored is dropped: a full disk must not stop a task.
+    """Writes a log. Output that cannot be stored is dropped: a full disk must not stop a task.
 
-    So is what comes while the disk is short of space. Where something was dropped, a line says how much.
+    Output is also dropped while the disk is short of space. A line says how many bytes were dropped in its place.
     """
 
     def __init__(self, path: Path) -> None:
@@ -99,7 +99,7 @@ class TaskLog:
 class LogReader:
     """Reads a log from its beginning, or from a byte of all that was ever written, however often it is cut meanwhile.
 
-    Whoever is so far behind that what comes next is gone, reads the line that says so, and goes on after it.
+    A reader whose next bytes were cut reads the line that says so, and goes on after it.
     """
 
     def __init__(self, path: Path, at: int = 0) -> None:
@@ -108,12 +108,12 @@ class LogReader:
         self._at = at
 
     def read(self, size: int) -> bytes:
-        """What comes next; empty: nothing yet."""
+        """Return the next bytes, at most `size`; empty: nothing yet."""
         if self._file < 0 and not self._go_on():
             return b""
         data = os.pread(self._file, size, self._at)
         if not data and self._was_replaced():
-            # Only now it is certain that nothing more is written to it.
+            # Nothing is written to the old file after it was replaced: read the rest of it first.
             data = os.pread(self._file, size, self._at)
             if not data and self._go_on():
                 data = os.pread(self._file, size, self._at)
@@ -121,7 +121,7 @@ class LogReader:
         return data
 
     def position(self, behind: int = 0) -> int:
-        """The byte of all that was ever written at which somebody goes on who has all but the last bytes of it."""
+        """Return the position, of all bytes ever written, that is `behind` bytes before the next one to be read."""
         at = max(0, self._at - behind)
         if self._file < 0 or at <= HEAD_BYTES:
             return at
@@ -129,7 +129,7 @@ class LogReader:
         return max(HEAD_BYTES, at + missing - line_bytes)
 
     def close(self) -> None:
-        """It may be read on afterwards, where it was left off."""
+        """Close the file. A later `read` goes on at the same position."""
         if self._file >= 0:
             self._at = self.position()
             os.close(self._file)
@@ -144,7 +144,7 @@ class LogReader:
         return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
 
     def _go_on(self) -> bool:
-        """In the file that is there now, at the same byte of what was written."""
+        """Open the current file, at the same byte of all that was written. Returns False if there is none."""
         try:
             new = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -160,7 +160,7 @@ class LogReader:
 
 
 def written_bytes(path: Path) -> int:
-    """How much was ever written to a log."""
+    """Return how many bytes were ever written to a log."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -173,7 +173,7 @@ def written_bytes(path: Path) -> int:
 
 
 def _gap(file: int) -> tuple[int, int]:
-    """How long the line is that stands for what is missing, and how much that is; of a whole log: nothing."""
+    """Return the length of the line about missing bytes, and how many are missing; (0, 0) for an uncut log."""
     found = _cut.match(os.pread(file, CUT_BYTES_MAX, HEAD_BYTES))
     return (0, 0) if found is None else (found.end(), int(found[1]))
 

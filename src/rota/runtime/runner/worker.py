@@ -16,41 +16,38 @@ import msgspec
 
 from rota.api.pool import WorkspaceFile
 from rota.runtime import workspace
-from rota.runtime.runner.box import Box, BoxLost, Command
-from rota.runtime.runner.capture import Capture
-from rota.runtime.runner.hosting import Hosting, NotHosted
-from rota.runtime.runner.jobqueue import JobQueue
-from rota.runtime.runner.jobqueue import Place as JobPlace
-from rota.runtime.runner.messages import Configure, FromRunner, Place, Report, Source
+from rota.runtime.runner.box import SIGNALLED, Box, BoxCommand, BoxLost
+from rota.runtime.runner.function_calls import CannotLoad, FunctionCalls
+from rota.runtime.runner.jobqueue import JobPlace, JobQueue
+from rota.runtime.runner.messages import BoxPlace, Configure, FromRunner, Report, WorkspaceSource
+from rota.runtime.runner.standard_streams import Capture
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 2.0, 300.0
-"""Between two attempts to prepare what could not be prepared."""
+"""Seconds between two attempts to prepare a worker, growing from the first to the second value."""
 SETUP_SECONDS_MAX = 3600.0
 OUTPUT_BYTES_MAX = 64 * 1024
-"""Of the output of a set-up command, the end of which is shown."""
+"""The most of the end of a set-up command's output that is kept for its error message."""
 HOME_FILE_MODE = "0600"
 HAS_PROGRAM = ("/bin/sh", "-c", 'command -v "$1" || { echo "$PATH"; exit 1; }', "sh")
-"""Exits with 0 if there is a program of the name that follows; else it says where it was looked for."""
+"""Exits with 0 if there is a program of the name that follows; else it prints the PATH that was searched."""
 PROGRAM_SECONDS_MAX = 30.0
 REF_FRESH_SECONDS = 10.0
-"""A task begins on what its branch or tag stood for no longer ago than this."""
+"""A task begins on a commit for which its branch or tag stood no longer ago than this."""
 REFRESH_SECONDS_MAX = 10.0
-"""How long a task waits for an origin to say what that is."""
-SIGNALLED = 128
-"""What a shell adds to a signal's number, to tell it from an exit code."""
+"""Seconds that a task waits for the origin's answer on that."""
 
 
 class Worker:
-    """One worker: `live` until it is cancelled. It does what it is asked one after the other.
+    """One worker: run `live` until it is cancelled. It carries out requests one after the other.
 
-    `report` is how it is now; `changed` is called when that may have changed.
+    `changed` is called when `report` may have changed.
     """
 
     def __init__(self, run: int, home: Path, note: Path, changed: Callable[[], None]) -> None:
         self.send: Callable[[FromRunner], None] = lambda message: None
-        """Sends to the server, if it is connected."""
+        """Sends a message to the server; without a stream, drops it."""
         self.jobs = JobQueue(
             note.parent / "journal", self._on_jobs, lambda message: self.send(message), self._follow_on
         )
@@ -60,30 +57,30 @@ class Worker:
         self._home = home
         self._note = note
         self._box: Box | None = None
-        self._place: Place | None = None
-        """What the box was made from."""
+        self._place: BoxPlace | None = None
+        """The place that the box was made from."""
         self._configuration: Configure | None = None
         self._changed = asyncio.Event()
         self._used_by: Literal["", "job", "claim"] = ""
-        """Who has used the worker since it was prepared."""
+        """The kind of holder that has used the worker since it was prepared."""
         self._is_released = self._is_setting_up = self._is_resting = False
         self._claimed_by = ""
         """The claim for which the box is being cleared."""
         self._made: workspace.Prepared | None = None
-        """What the tree was made from, also while somebody has it."""
+        """The commit that the tree was made from, also while a holder uses it."""
         self._must_renew = False
-        """The next job waits for a tree that is as its ref is now."""
+        """The next job waits for a tree of the commit for which its ref stands now."""
         self._has_program: tuple[Box, str] | None = None
         """The box in which a program was found."""
-        self._main: Command | None = None
+        self._main: BoxCommand | None = None
         self._main_id = ""
-        self.hosting = Hosting(lambda called: self.send(called), self._changed.set)
+        self.calls = FunctionCalls(lambda called: self.send(called), self._changed.set)
         self.exit_code: int | None = None
-        """How what runs all the time ended, if it has."""
+        """The exit code of the main command, once it has ended."""
 
     @property
     def report(self) -> Report:
-        """How the worker is. Jobs hold it until their outcomes are acknowledged, also while it is reset after them."""
+        """The state of the worker. A job holds it until its outcome is acknowledged, also during the reset after it."""
         holder = self.jobs.holder or (self.jobs.next_id() if self._must_renew else "")
         if not holder or self._state.holder:
             return self._state
@@ -93,7 +90,7 @@ class Worker:
     def configure(self, configuration: Configure) -> None:
         if self._configuration is None or self._configuration.digest != configuration.digest:
             self._configuration = configuration
-            # It no longer has the last one. If this one fails, and the last is sent again, that is a change.
+            # Cleared at once: if this one fails and the last one is sent again, that has to be a change.
             said = self._state
             self._say(configured="", reason=said.reason, message=said.message, said=said.said)
             self.jobs.limit_to_one(configuration.reset == "Recreate")
@@ -101,15 +98,15 @@ class Worker:
 
     def hold(self, id_: str) -> None:
         if self._claimed_by:
-            # The box is being cleared for a claim, which is said again until it is reported.
+            # The box is being cleared for a claim. The server repeats the hold until it is reported.
             self._claimed_by = id_
         elif self.report.phase == "Idle" and self._configuration is not None:
             if self._configuration.reset != "Keep":
-                # From now on it is not as it was prepared, even if this process is not there at the end of the hold.
+                # From now on the tree must be made again, also by a runner that comes after this one.
                 _forget(self._configuration)
             self._used_by = "claim"
             if self.jobs.let_go():
-                # An interpreter has run the code of tasks, and may still: the claim has the worker when it has ended.
+                # Code of tasks may still run in an interpreter: the claim gets the worker when that has ended.
                 self._claimed_by = id_
                 self._changed.set()
             else:
@@ -128,7 +125,7 @@ class Worker:
                 self._changed.set()
 
     def _on_jobs(self) -> None:
-        """Begin the next job if that is all there is to do."""
+        """Begin the next job if nothing has to be prepared before it; else wake `live`."""
         if self.jobs.trouble is not None or not (self._is_resting and self._is_in_order()):
             self._changed.set()
         else:
@@ -148,15 +145,15 @@ class Worker:
             return True
         if not box.is_as_started():
             return False
-        # A job leaves nothing running. What it leaves on the disk is the next one's if that is kept.
+        # A job leaves no process running. With reset Keep, the next one gets what it left on the disk.
         return configuration.reset == "Keep" and not configuration.main and _is_open(configuration.place)
 
     def _follow_on(self) -> JobPlace | None:
-        """Return where the job after another one runs; None: it cannot begin before something is done."""
+        """Return where the job after another one runs; None: something has to be prepared before."""
         return self._next_place() if self._is_resting and self._is_in_order() else None
 
     def _begin_next(self, note: str | None = None) -> None:
-        """Begin the next job, if there is one and it may. `note`: what came of looking whether its tree is current."""
+        """Begin the next job, if there is one and it may begin. `note`: the result of a renewal of its tree."""
         if self.jobs.has_next and not self.jobs.is_busy and self._is_in_order():
             place = self._next_place(note)
             if place is not None:
@@ -167,7 +164,7 @@ class Worker:
         configuration, box = self._configuration, self._box
         assert configuration is not None and box is not None
         if note is None and self._is_outdated(configuration):
-            # The job has the worker, but begins when the tree is as it should be.
+            # The job holds the worker, and begins when the tree is current.
             self._must_renew = True
             self._changed.set()
             return None
@@ -184,7 +181,7 @@ class Worker:
             self._report_changed()
 
     async def live(self) -> None:
-        """Returns when what runs all the time has ended. Raises OSError when nothing can be written down any more."""
+        """Prepare, reset and serve until the main command ends. Raises OSError if the journal cannot be written."""
         failures = 0
         try:
             while True:
@@ -215,7 +212,7 @@ class Worker:
                     wait = min(RETRY_SECONDS_MAX, RETRY_SECONDS_MIN * 2**failures)
                     failures += 1
                     reason = error.reason if isinstance(error, workspace.WorkspaceError) else "BoxFailed"
-                    said = error.said if isinstance(error, NotHosted) else ""
+                    said = error.said if isinstance(error, CannotLoad) else ""
                     self._say(phase="Failed", reason=reason, message=str(error) or type(error).__name__, said=said)
                 await self._something_new(wait)
         finally:
@@ -223,7 +220,7 @@ class Worker:
             self.jobs.close()
 
     async def _clear_for_claim(self, configuration: Configure) -> None:
-        """End what tasks may have left in an interpreter, and give the worker to the claim."""
+        """Kill interpreters that ran tasks, and give the worker to the claim."""
         try:
             if self._box is not None:
                 await self._box.clear([self._main_id] if self._main is not None else [])
@@ -234,21 +231,23 @@ class Worker:
         self._say(phase="Held", holder=id_)
 
     def _is_outdated(self, configuration: Configure) -> bool:
-        """Whether the ref of the tree may stand for another commit by now, and whoever comes gets a tree as new."""
+        """Report whether the ref may stand for another commit by now, and the reset policy makes trees anew."""
         source, made = configuration.workspace, self._made
         if source is None or made is None or configuration.reset == "Keep" or workspace.is_fixed(source.spec.ref):
             return False
         return not 0 <= time.time() - made.known < REF_FRESH_SECONDS
 
     async def _renew(self, configuration: Configure) -> None:
-        """Begin the next task on what its ref stands for now. Where that cannot be known, on what there is."""
+        """Begin the next task on the commit for which its ref stands now; without the origin, on the tree as it is."""
         source = configuration.workspace
         spec = source.spec if source is not None else None
-        is_as_told = self._place == configuration.place and self._box is not None and not self._box.lost.is_set()
+        is_as_configured = self._place == configuration.place and self._box is not None and not self._box.lost.is_set()
         made = workspace.prepared(Path(configuration.place.record), spec, _home_files(configuration))
-        note = await self._renewed(source, made) if is_as_told and source is not None and made is not None else None
+        note = (
+            await self._renewed(source, made) if is_as_configured and source is not None and made is not None else None
+        )
         if note is None:
-            # Nothing may run in a tree that is taken away.
+            # No process may run in a tree that is removed.
             _forget(configuration)
             await self._stop_box()
             await self._prepare(configuration)
@@ -257,9 +256,9 @@ class Worker:
         self._must_renew = False
         self._begin_next(note or "")
 
-    async def _renewed(self, source: Source, made: workspace.Prepared) -> str | None:
-        """What is to be said of the tree, which is used as it is; None: it has to be made anew."""
-        mirror = workspace.Mirror(self._home, reach=_reach(source))
+    async def _renewed(self, source: WorkspaceSource, made: workspace.Prepared) -> str | None:
+        """Return a note for the task if the tree can be used as it is (empty: it is current), else None."""
+        mirror = workspace.Mirror(self._home, network=_network(source))
         try:
             async with asyncio.timeout(REFRESH_SECONDS_MAX):
                 of = workspace.Source(source.spec.repo, source.scope, source.secret)
@@ -277,13 +276,13 @@ class Worker:
         return ""
 
     def _give_up_task(self, error: Exception) -> None:
-        """A task whose tree could not be made is tried elsewhere, or here when it can."""
+        """End the next task as WorkerLost if its tree could not be made: it is tried again."""
         if self._must_renew:
             self._must_renew = False
             self.jobs.give_up_next(f"its tree could not be made: {error}")
 
     async def _something_new(self, seconds: float | None) -> None:
-        """Returns when there is something to do: something was asked, the box has ended, or the time has passed."""
+        """Return when there was a request, the box has ended, or the time has passed."""
         waits: list[asyncio.Future[Any]] = [asyncio.create_task(self._changed.wait())]
         if self._box is not None and not self._box.lost.is_set():
             waits.append(asyncio.create_task(self._box.lost.wait()))
@@ -298,7 +297,7 @@ class Worker:
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def _make_ready(self, configuration: Configure) -> None:
-        """As new, unless it is."""
+        """Prepare or reset the worker, unless it is ready or held."""
         place = configuration.place
         record, files = Path(place.record), _home_files(configuration)
         source = configuration.workspace
@@ -307,40 +306,40 @@ class Worker:
             return
         is_lost = self._box is not None and self._box.lost.is_set()
         if is_lost and self._state.holder:
-            # The claim that has it has lost what ran there.
+            # The claim that holds it has lost its processes.
             self._is_released = True
         if self.jobs.is_busy or (self._state.holder and not self._is_released):
-            return  # It is somebody's: it stays as it is.
+            return  # A holder uses it.
         if self._used_by == "job" and configuration.reset == "Recreate" and self.jobs.holder:
-            return  # It is replaced when the server has the outcome.
+            return  # It is not reset before the server has the outcome.
         if self._used_by and configuration.reset != "Keep":
-            # What is asked for now counts, and not what was when the hold began.
+            # The reset policy of the current configuration counts, not that at the beginning of the hold.
             _forget(configuration)
         self._made = made = workspace.prepared(record, spec, files)
-        # Files are kept as they are, but not a tree that nobody after this holder could enter.
+        # A tree is not kept if its holder has made it inaccessible to the next one.
         is_prepared = made is not None and _is_open(place)
         if is_prepared and not is_lost and self._may_stay(configuration):
             await self._check_program(configuration)
-            await self._host(configuration)
+            await self._load_handler(configuration)
             self._free(configuration)
             return
-        # Said before anything is done: from here on nobody is given it.
+        # Reported before anything is done, so that no holder is given the worker from here on.
         self._say(phase="Resetting" if self._used_by else "Preparing")
-        await self.hosting.drain()
-        # Nothing may run in a tree that is taken away, nor anything of one holder beside the next.
+        await self.calls.drain()
+        # No process may run in a tree that is removed, nor one of a holder beside the next holder.
         await self._stop_box()
         if not is_prepared:
             await self._prepare(configuration)
         await self._start_box(configuration)
         await self._check_program(configuration)
-        await self._host(configuration)
+        await self._load_handler(configuration)
         self._free(configuration)
 
     async def _prepare(self, configuration: Configure) -> None:
-        """Make the tree, from nothing."""
+        """Make the tree from nothing."""
         place, source = configuration.place, configuration.workspace
         spec = source.spec if source is not None else None
-        mirror = workspace.Mirror(self._home, reach=_reach(source))
+        mirror = workspace.Mirror(self._home, network=_network(source))
         try:
             self._made = await workspace.prepare(
                 mirror,
@@ -356,7 +355,7 @@ class Worker:
             await mirror.close()
 
     async def _check_program(self, configuration: Configure) -> None:
-        """Raise WorkspaceError unless the box has the program of its agent. Asked once in each box."""
+        """Raise WorkspaceError unless the box has the program of its agent. Checked once in each box."""
         box, program = self._box, configuration.program
         if not program or box is None or self._has_program == (box, program):
             return
@@ -367,19 +366,19 @@ class Worker:
             raise workspace.WorkspaceError("ProgramNotFound", f"a worker finds no program {program} in {where}{fix}")
         self._has_program = box, program
 
-    async def _host(self, configuration: Configure) -> None:
-        """Have what answers calls loaded, in the worker of a function."""
+    async def _load_handler(self, configuration: Configure) -> None:
+        """Load the handler, in the worker of a function."""
         if configuration.handler is not None and self._box is not None:
             tree = f"{configuration.place.inside}/{workspace.TREE}"
-            await self.hosting.start(self._box, configuration.handler, tree)
+            await self.calls.start(self._box, configuration.handler, tree)
 
     def _may_stay(self, configuration: Configure) -> bool:
-        """Whether the box is as it was told, and nothing of a holder can be in it."""
+        """Report whether the box is as configured, and has nothing of a holder in it."""
         if configuration.main:
-            # What runs all the time is not ended for new settings. With a hold it ends, whatever else is kept: a holder
-            # could have left something beside it, or in it, for the next.
+            # The main command is not restarted for new settings. It is restarted after a hold, whatever else is kept: a
+            # holder could have left something in it, or beside it, for the next one.
             return self._main is not None and not self._used_by
-        # A job leaves nothing running. It may have changed what the next one inherits.
+        # A job leaves no process running. It may have changed the limits that the next one inherits.
         box = self._box
         if box is None or self._place != configuration.place or self._used_by == "claim":
             return False
@@ -390,8 +389,8 @@ class Worker:
         self._say(phase="Idle", holder="", configured=configuration.digest)
 
     async def finish(self) -> None:
-        """Ask what runs all the time to end, and return when it has; calls come to their end, a task is given up."""
-        await self.hosting.finish()
+        """End the worker: calls run to their end, a job is ended, and the main command gets SIGTERM."""
+        await self.calls.finish()
         await self.jobs.finish()
         main = self._main
         if main is not None and self._box is not None:
@@ -401,12 +400,12 @@ class Worker:
                 self._has_ended()
 
     def _has_ended(self) -> bool:
-        """Whether what runs all the time has ended, and is not to be started with a new box."""
+        """Report whether the main command has ended by itself, and take its exit code."""
         if self._main is None or not self._main.ended.done():
             return False
         main, self._main = self._main, None
         if main.ended.exception() is not None:
-            return False  # Its box was lost, and it with it.
+            return False  # It was lost with its box, and is started again with the next one.
         code = main.ended.result()
         if main.error:
             log.error("%s", main.error)
@@ -433,7 +432,7 @@ class Worker:
                 os.close(nothing)
 
     async def _stop_box(self) -> None:
-        self.hosting.close()
+        self.calls.close()
         box, self._box, self._main = self._box, None, None
         if box is not None:
             try:
@@ -442,7 +441,7 @@ class Worker:
                 raise workspace.MustReplace(str(error)) from None
 
     async def _set_up(self, configuration: Configure, argv: Sequence[str]) -> workspace.Finished:
-        """Run the set-up command where tasks will run, and leave nothing of it running."""
+        """Run the set-up command in the box, and kill what it leaves running."""
         self._is_setting_up = True
         try:
             await self._start_box(configuration)
@@ -454,7 +453,7 @@ class Worker:
     async def _run(
         self, box: Box, configuration: Configure, argv: Sequence[str], seconds_max: float
     ) -> workspace.Finished:
-        """Run a command in the tree. Nothing of it is left, but what runs all the time."""
+        """Run a command in the tree, and kill what it leaves running."""
         said = bytearray()
 
         def take(data: bytes) -> None:
@@ -478,12 +477,12 @@ class Worker:
         return workspace.Finished(code, command.error or said.decode(errors="replace"))
 
 
-def _is_open(place: Place) -> bool:
+def _is_open(place: BoxPlace) -> bool:
     return workspace.is_open(place.folder, (workspace.TREE, workspace.HOME))
 
 
-def _reach(source: Source | None) -> workspace.Reach:
-    return workspace.Reach(source.network, source.egress) if source is not None else workspace.Reach()
+def _network(source: WorkspaceSource | None) -> workspace.GitNetwork:
+    return workspace.GitNetwork(source.network, source.egress) if source is not None else workspace.GitNetwork()
 
 
 def _home_files(configuration: Configure) -> list[WorkspaceFile]:
@@ -494,5 +493,5 @@ def _home_files(configuration: Configure) -> list[WorkspaceFile]:
 
 
 def _forget(configuration: Configure) -> None:
-    """What was prepared: it has to be anew."""
+    """Remove the record of the prepared tree, so that it is made again."""
     Path(configuration.place.record).unlink(missing_ok=True)

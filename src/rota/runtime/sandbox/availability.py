@@ -1,4 +1,4 @@
-"""Whether this host can make a sandbox, found out by making one."""
+"""Finds out whether this host can make a sandbox, by making one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRIAL_SECONDS_MAX = 20
 SAYING = "inside"
 MESSAGE_CHARACTERS_MAX = 300
 
-# A setting of the kernel, the value that forbids sandboxes to ordinary users, and what to say about it.
+# A setting of the kernel, the value that forbids sandboxes to ordinary users, and the hint for people.
 SETTINGS = (
     ("/proc/sys/user/max_user_namespaces", "0", "user namespaces are turned off (sysctl user.max_user_namespaces)"),
     ("/proc/sys/kernel/unprivileged_userns_clone", "0",
@@ -32,19 +32,19 @@ SETTINGS = (
 
 
 class Availability(NamedTuple):
-    """Whether a sandbox can be had here; if not, why, and what to do about it."""
+    """The result: a sandbox can be made, or `why_not` has the reason, and what to do."""
 
     ok: bool
     why_not: str = ""
 
 
 class SandboxUnavailable(RuntimeError):  # noqa: N818 - named for what is the case
-    """A sandbox was asked for, and this host cannot make one."""
+    """This host cannot make a sandbox."""
 
 
 @functools.cache
 def available() -> Availability:
-    """Tries once; the answer holds until the process ends."""
+    """Try once, and remember the result until the process ends."""
     if sys.platform != "linux":
         return Availability(False, f"there is no bubblewrap on {sys.platform}")
     if not calls.supported():
@@ -58,7 +58,7 @@ def available() -> Availability:
 
 
 def require() -> None:
-    """Raises unless a sandbox can be had."""
+    """Raise SandboxUnavailable unless a sandbox can be made."""
     found = available()
     if not found.ok:
         raise SandboxUnavailable(f"no sandbox can be made here: {found.why_not}")
@@ -71,7 +71,7 @@ def _try() -> Availability:
         uid = UID_FIRST if os.geteuid() == 0 else None
         if uid is not None:
             own(storage, uid)
-        # Writes to its storage, so that a uid that the file system does not know is found out too.
+        # Writes to its storage, which also fails where the file system cannot store such a uid.
         argv = ["/bin/sh", "-c", f"echo {SAYING} > said && cat said"]
         trial = compose(
             Plan(
@@ -87,7 +87,7 @@ def _try() -> Availability:
 
 
 def _run(trial: Command) -> tuple[int, bytes, bytes]:
-    """Run a trial to its end. What takes too long is ended, with all of it: a half-made sandbox waits for ever."""
+    """Run a trial to its end. One that takes too long is killed: a half-made sandbox waits for ever."""
     with subprocess.Popen(
         trial.argv,
         env=trial.env,

@@ -1,4 +1,4 @@
-"""The one way into a sandbox."""
+"""The one function that makes the command of a sandbox."""
 
 from __future__ import annotations
 
@@ -29,23 +29,22 @@ def command(
     fds: Sequence[int] = (),
     is_init: bool = False,
 ) -> Command:
-    """The command that runs `argv` in a sandbox of its own.
+    """Return the command that runs `argv` in a sandbox of its own.
 
-    scratch    a folder of the host for what the sandbox is made of; made anew, kept while it runs, never seen inside
-    storage    the folder it may write to, and the place it has inside, which is its home too
-    read_only  what else of the host it sees
-    files      small files, readable by it alone (0400), by the place they have inside
+    scratch    a folder of the host for the sandbox's own files; emptied here, kept while it runs, never seen inside
+    storage    the folder that it may write to, and its path inside, which is also the home
+    read_only  further files and folders of the host that it sees
+    files      contents of small files that only it can read (0400), by their paths inside
     env        its environment, on top of a minimal one; nothing is inherited
-    cwd        where it starts; else in its home
-    network    "none": its own loopback and nothing more; "egress": and a proxy, which dials `targets`; "host": all
-               that the host has
-    uid        the uid of its own, which `storage` already belongs to; wanted if, and only if, Rota is root
-    hide       places that must not be seen, should they lie in something that is shown; `$ROTA_HOME` above all
-    fds        descriptors it keeps, besides the standard ones
-    is_init    the command can be the first process of its namespace: it reaps orphans, and cannot be traced. It is
-               that where Rota is not root
+    cwd        its working directory; None: its home
+    network    "none": a loopback of its own; "egress": also a proxy, which dials `targets`; "host": the host's network
+    uid        the uid of its own, which `storage` already belongs to; given if, and only if, Rota is root
+    hide       paths of the host that must stay hidden, also if they lie in a shown folder; above all `$ROTA_HOME`
+    fds        descriptors that it keeps, besides the standard ones
+    is_init    the command can be the first process of its namespace: it reaps orphans, and cannot be traced. It becomes
+               that if Rota is not root
 
-    Raises SandboxUnavailable when this host cannot make a sandbox, ValueError when what is asked for would make a hole.
+    Raises SandboxUnavailable if this host cannot make a sandbox, ValueError if the arguments would make it leak.
     """
     require()
     return compose(

@@ -1,4 +1,4 @@
-"""Writes down what bubblewrap is told, and makes the command that tells it."""
+"""Writes the options of bubblewrap to a file, and makes the command that reads them."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from rota.runtime.sandbox import system
 
 TMP_BYTES_MAX = 1 << 30
 SHM_BYTES_MAX = 256 << 20
-# Nothing is bound at, above or below these: what an instance chose would be run as part of the system, or as root.
+# Nothing is bound at, above or below these: files of an instance would run as part of the system, or as root.
 RESERVED = tuple(map(PurePosixPath, ("/proc", "/dev", "/sys", "/boot", "/nix", *system.SYSTEM, *system.MERGED)))
-# Places that are there, or that cannot be added to.
+# Folders that exist in each sandbox, or to which nothing can be added.
 TMP, ETC = PurePosixPath("/tmp"), PurePosixPath("/etc")
 FOLDERS = (*map(PurePosixPath, ("/tmp", "/run", "/var")),)
-# A link, which would lead what is bound there to another place.
+# A link, through which a bind would end up in another place.
 LINK = PurePosixPath("/var/tmp")
-# As long as the kernel lets a name and a path be, less what bubblewrap puts before it.
+# The longest name and path of the kernel, less the prefix that bubblewrap adds.
 NAME_BYTES_MAX, PATH_BYTES_MAX = 255, 4000
 MADE = (*map(PurePosixPath, (*system.SYSTEM, *system.MERGED, "/tmp")),)
-# Of /proc, what changes the machine. An instance could write there only as root, which it never is.
+# Files of /proc that change the machine. An instance could write them only as root, which it never is.
 SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus")
 # A shell's redirections take one digit.
 SINGLE_DIGITS = range(3, 10)
-# What the stage takes to become another uid, in a user namespace of its own. It gives them up in the same step.
+# Capabilities by which the stage becomes another uid, in a user namespace of its own. It drops them at once.
 TRANSITION = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
 
 
 class Bind(NamedTuple):
-    """A file or folder of the host, and where the sandbox shows it."""
+    """A file or folder of the host, and its path in the sandbox."""
 
     source: Path
     target: str
 
 
 class Command(NamedTuple):
-    """What to execute, and with exactly which environment."""
+    """An argv to execute, with its complete environment."""
 
     argv: list[str]
     env: dict[str, str]
 
 
 class Plan(NamedTuple):
-    """All that makes one sandbox; `command` says what each part is."""
+    """The arguments of `command`, which explains them."""
 
     argv: Sequence[str]
     scratch: Path
@@ -69,7 +69,7 @@ class Plan(NamedTuple):
 
 
 def compose(plan: Plan) -> Command:
-    """Writes the scratch folder anew, and returns the command that uses it."""
+    """Write the scratch folder, and return the command that uses it."""
     _check(plan)
     ways = egress.environment() if plan.network == "egress" else {}
     environment = system.packed_environment(_home(plan), {**ways, **plan.env})
@@ -78,7 +78,7 @@ def compose(plan: Plan) -> Command:
     uid = os.geteuid() if plan.uid is None else plan.uid
     arguments = [*_namespaces(plan), *_disk(plan, uid)]
     (plan.scratch / "arguments").write_bytes(b"".join(os.fsencode(each) + b"\0" for each in arguments))
-    # As root it is the stage that makes a user namespace, after which no other can be made.
+    # If Rota is root, the stage makes the user namespace, after which no other can be made.
     is_staged, machine = plan.uid is not None, platform.machine()
     (plan.scratch / "filter").write_bytes(calls.program(machine, is_last=not is_staged))
     redirected = ["arguments", "filter"]
@@ -105,7 +105,7 @@ def _namespaces(plan: Plan) -> Iterator[str]:
     yield from ("--die-with-parent", "--new-session", "--cap-drop", "ALL")
     if plan.uid is None:
         yield "--unshare-user"
-        # Bubblewrap's own first process has the uid of all others then, and any of them could live on in it.
+        # Bubblewrap's own first process would have the uid of all others, and any of them could hide in it.
         if plan.is_init:
             yield "--as-pid-1"
     else:
@@ -119,7 +119,7 @@ def _disk(plan: Plan, uid: int) -> Iterator[str]:
     links = system.python_links()
     shown = [*system.ETC, *(bind.target for bind in (*system_binds, *plan.read_only)), *plan.files, _home(plan)]
     shown += map(str, links)
-    # First, since what is shown may lie below it: Rota itself, when it was installed there.
+    # First, since binds may lie below it: Rota itself may be installed there.
     yield from ("--size", str(TMP_BYTES_MAX), "--perms", "1777", "--tmpfs", "/tmp")
     yield from _parents(shown)
     yield from system.options()
@@ -151,7 +151,7 @@ def _disk(plan: Plan, uid: int) -> Iterator[str]:
 
 
 def _parents(targets: Sequence[str]) -> Iterator[str]:
-    """The folders that lead to what is bound. Those that bubblewrap makes by itself are for root's eyes only."""
+    """Make the folders above binds: only root could enter those that bubblewrap makes by itself."""
     folders = {parent for target in targets for parent in PurePosixPath(target).parents}
     for folder in sorted(folders, key=lambda path: len(path.parts)):
         there = any(folder.is_relative_to(shown) for shown in MADE) and not _below_tmp(folder)
@@ -176,7 +176,7 @@ def _files(plan: Plan, uid: int) -> Iterator[str]:
 
 
 def _masks(plan: Plan, shown: Sequence[Bind]) -> Iterator[str]:
-    """Where what must stay hidden would be seen through a folder that is shown."""
+    """Yield the paths inside at which hidden folders would be visible through a shown one."""
     for hidden in {each.resolve() for each in plan.hide}:
         for source, target in shown:
             real = source.resolve()
@@ -193,7 +193,7 @@ def _home(plan: Plan) -> str:
 
 
 def _check(plan: Plan) -> None:
-    """Refuses what would make a hole, or a sandbox that is not what it seems."""
+    """Raise ValueError for a plan that would leak, or would not be what it seems."""
     if (plan.uid is None) != (os.geteuid() != 0):
         raise ValueError("a sandbox has a uid of its own if, and only if, Rota is root")
     if plan.uid is not None and plan.uid <= 0:
@@ -206,9 +206,9 @@ def _check(plan: Plan) -> None:
             raise ValueError(f"{bind.source} must be an absolute path")
     if plan.storage is not None:
         places = plan.scratch.resolve(), plan.storage.source.resolve()
-        # The scratch folder is emptied by us, the storage is written to by others.
+        # Rota empties the scratch folder, and the instance writes to the storage.
         if places[0].is_relative_to(places[1]) or places[1].is_relative_to(places[0]):
-            raise ValueError(f"the scratch folder {plan.scratch} and the storage must be apart")
+            raise ValueError(f"the scratch folder {plan.scratch} and the storage must not contain each other")
         for hidden in plan.hide:
             if hidden.resolve().is_relative_to(plan.storage.source.resolve()):
                 raise ValueError(f"the storage {plan.storage.source} would show {hidden}")

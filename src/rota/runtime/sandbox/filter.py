@@ -1,17 +1,16 @@
-"""The system calls a sandbox refuses, as a classic BPF program.
+"""The system calls that a sandbox refuses, as a classic BPF program.
 
-Capabilities are gone already; this closes what needs none. A user namespace of its own would give a process every
-capability again, towards a kernel that is then open to it in full width. Key rings, the machine's virtual sockets and
-io_uring are not kept apart by any namespace. Programs of another architecture (32 bit) do not run.
+A sandbox has no capabilities; the filter refuses dangerous calls that need none. In a user namespace of its own a
+process would have every capability again. Key rings, the machine's virtual sockets and io_uring are not separated by
+any namespace. Programs of another architecture (32 bit) do not run.
 
-Memory that no process has mapped is nobody's where no cgroup counts it: segments and sets of semaphores of System V are
-small, of which a namespace has so many, and memory that is hidden from the kernel itself cannot be had.
+Memory that no process has mapped is counted for nobody without a cgroup: segments and semaphore sets of System V are
+held small, as a namespace has a bounded number of them, and memfd_secret is refused.
 
-What a process holds is to be seen from outside. A rule of Landlock keeps a file that has no name, no descriptor and no
-mapping, and nobody can tell whose the space is. Contexts of asynchronous I/O are so many for the whole machine, whoever
-takes them.
+Everything that a process holds must be visible from outside. A Landlock rule keeps a file without a name, descriptor or
+mapping, so that its space cannot be attributed. Contexts of asynchronous I/O have one limit for the whole machine.
 
-Calls that are newer than this list do not exist. Programs have to do without them on an older kernel, too.
+Calls newer than this list fail with ENOSYS, as on an older kernel.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 AF_VSOCK = 40
 X32_BIT = 0x40000000
 NEWEST = 466
-"""The last system call that is known here, on both machines: removexattrat."""
+"""The last system call that is known here, on both architectures: removexattrat."""
 SEGMENT_BYTES_MAX = 64 * 1024
-"""Of one segment of shared memory. The kernel gives a namespace 4096 of them."""
+"""The largest segment of shared memory. The kernel gives a namespace 4096 of them."""
 SEMAPHORES_MAX = 256
-"""In one set. The kernel gives a namespace 32,000 of them."""
+"""The most semaphores of a set. The kernel gives a namespace 32,000 sets."""
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENT_0, _ARGUMENT_1, _ARGUMENT_1_HIGH = 0, 4, 16, 24, 28
@@ -53,8 +52,8 @@ _NUMBERS = {
     "ioctl": (16, 29), "socket": (41, 198), "shmget": (29, 194), "semget": (64, 190),
 }  # fmt: skip
 _ABSENT = ("clone3", "landlock_create_ruleset", "io_setup")
-"""As on a kernel that does not have them, for which programs have another way. Flags of clone3 are in memory, which a
-filter cannot read: the C library then takes clone."""
+"""Calls that fail with ENOSYS, so that programs fall back to others. A filter cannot read the flags of clone3, which
+are in memory: the C library then uses clone."""
 _CONDITIONAL = ("unshare", "clone", "ioctl", "socket", "shmget", "semget")
 
 Instruction = tuple[int, int, int, int]
@@ -65,9 +64,9 @@ def supported() -> bool:
 
 
 def program(machine: str, *, is_last: bool = True) -> bytes:
-    """The filter for a machine, in the form that bubblewrap reads.
+    """Return the filter for an architecture, in the form that bubblewrap reads.
 
-    Unless it is the last one, the stage comes after it, which makes one user namespace and puts on another filter.
+    `is_last`: False if the stage follows, which makes one user namespace and installs another filter.
     """
     column = list(AUDIT_ARCHITECTURE).index(machine)
     number = {name: numbers[column] for name, numbers in _NUMBERS.items()}
@@ -88,7 +87,7 @@ def program(machine: str, *, is_last: bool = True) -> bytes:
         code += _when(number[name], (_ARGUMENT_0, _ANY_BIT, CLONE_NEWUSER))
     code += _when(number["ioctl"], (_ARGUMENT_1, _EQUAL, TIOCSTI), (_ARGUMENT_1, _EQUAL, TIOCLINUX))
     code += _when(number["socket"], (_ARGUMENT_0, _EQUAL, AF_VSOCK))
-    # With the kernel's own answer to what is larger than its settings allow.
+    # With EINVAL, as the kernel answers a size beyond its own settings.
     too_large = (_ARGUMENT_1_HIGH, _ANY_BIT, _ANY), (_ARGUMENT_1, _AT_LEAST, SEGMENT_BYTES_MAX + 1)
     code += _when(number["shmget"], *too_large, code=errno.EINVAL)
     code += _when(number["semget"], (_ARGUMENT_1, _AT_LEAST, SEMAPHORES_MAX + 1), code=errno.EINVAL)

@@ -1,4 +1,4 @@
-"""The uid an instance has of its own when Rota is root, and the ownership of its files."""
+"""The uid that an instance has if Rota is root, and the ownership of its files."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-# Beyond what distributions, directory services and container tools hand out, and below the sign bit.
+# Above the uids that distributions, directory services and container tools assign, and below the sign bit.
 UID_FIRST = 0x70000000
 UID_COUNT = 0x0FFFFFF0
 
 
 def uid_of(key: str, salt: bytes = b"") -> int:
-    """The uid (and gid) of what has this name, always the same with the same salt.
+    """Return the uid (and gid) for a key, always the same with the same salt.
 
-    The key is what the storage belongs to (namespace, pool and ordinal, say), not the uid of an object that is made
-    anew under the same name: the storage outlives it. Two of a thousand share a uid once in 500 homes, and then only
-    their namespaces keep them apart. Who does not know the salt cannot choose a name for the uid of another's.
+    The key names the owner of a storage (such as namespace, pool and ordinal), not an object's uid: the storage
+    outlives the object. Among a thousand keys two share a uid once in 500 homes, and then only namespaces separate
+    them. Without knowledge of the salt no tenant can choose a name that has the uid of another's.
     """
     return UID_FIRST + int.from_bytes(hashlib.sha256(salt + key.encode()).digest()[:8], "big") % UID_COUNT
 
 
 def own(folder: Path, uid: int) -> None:
-    """Gives a folder and all in it to a uid. Follows no link, opens no file.
+    """Give a folder and all in it to a uid. Follows no link, opens no file.
 
-    For trees that nothing is running in: what an instance may change meanwhile could be exchanged meanwhile. A folder
-    that already is the uid's is left as it is, with all in it.
+    No process may run in the tree: it could exchange files meanwhile. A folder that belongs to the uid already is left
+    as it is, with all in it.
     """
     if os.lstat(folder).st_uid == uid:
         return
-    # The folder last: it tells whether all of it is done, should this be cut short.
+    # The folder last: its owner shows that all in it is done, should this be interrupted.
     for directory, names in _walk(folder):
         for name in names:
             os.chown(name, uid, uid, dir_fd=directory, follow_symlinks=False)
@@ -38,7 +38,7 @@ def own(folder: Path, uid: int) -> None:
 
 
 def _walk(folder: Path) -> Iterator[tuple[int, list[str]]]:
-    """Each folder, open, with what is in it. One of each depth is open at a time, however deep they lie."""
+    """Yield the descriptor of each folder, and its entries. Only the folders on the way down are open."""
     way: list[tuple[int, list[str]]] = []
 
     def enter(parent: int | None, name: str) -> tuple[int, list[str]]:

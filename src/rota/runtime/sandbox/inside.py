@@ -1,8 +1,8 @@
-"""Reaching a sandbox that runs, from the host: its main process, and further commands in it.
+"""Enters a running sandbox from the host: finds its main process, and makes commands that run in it.
 
-A sandbox is three processes: bubblewrap outside, which is what was started; bubblewrap inside, which is its pid 1; and
-the instance's command, the main process. A signal to the first kills the others without grace, and pid 1 takes none.
-A main process that can be pid 1 itself is that where Rota is not root.
+A sandbox has three processes: bubblewrap outside, which was started; bubblewrap inside, which is its pid 1; and the
+instance's command, the main process. A signal to the first kills the others without grace, and pid 1 ignores signals.
+A main process that can be pid 1 itself is that if Rota is not root.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ MAIN_INSIDE = ("1", "2")
 PARENT_FIELD = 1
 BUBBLEWRAP = "bwrap"
 WRAPPERS = 2
-"""Processes around the main one."""
+"""Levels of processes above the main one."""
 DEPTH_MAX = 5
-"""How far below what was started the main process is, with those that mind a tree."""
+"""The most levels below the started process at which the main process is looked for; minders count."""
 
 
 def main_process(pid: int) -> int | None:
-    """The host's pid of the main process of the sandbox that was started as `pid`, or below it; none: it is not there.
+    """Return the host's pid of the main process of the sandbox that was started as `pid`, or below it. None: no such.
 
-    While the sandbox comes up, this is the step that will become it.
+    While the sandbox starts, this is the process that will become it.
     """
     above = [pid]
     for _ in range(DEPTH_MAX):
@@ -45,9 +45,9 @@ def main_process(pid: int) -> int | None:
 def enter(
     pid: int, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, uid: int | None, home: str = "/"
 ) -> Command:
-    """The command that runs `argv` in the sandbox that was started as `pid`, with no more rights than what runs there.
+    """Return the command that runs `argv` in the sandbox that was started as `pid`, with the rights of its processes.
 
-    It keeps the terminal it is given, ends with the sandbox, and is killed when what runs this command is.
+    It keeps its terminal, ends with the sandbox, and is killed when its parent is.
     """
     main = main_process(pid)
     if main is None:
@@ -88,7 +88,7 @@ def _name(pid: int) -> str:
 
 
 def _ids(pid: int) -> list[str] | None:
-    """Its number in every PID namespace it is in, from the outermost."""
+    """Return the pids of a process in its namespaces, the outermost first."""
     try:
         for line in Path("/proc", str(pid), "status").read_text(errors="replace").splitlines():
             if line.startswith("NSpid:"):

@@ -1,9 +1,9 @@
-"""Joins a sandbox from the host, and runs a command in it: what `enter` makes is run by this.
+"""Joins a sandbox from the host, and runs a command in it. `enter` makes its arguments.
 
     python -I -m rota.runtime.sandbox.join PID UID CWD ARGV…
 
-The tools for it do not do: an ordinary user's sandbox has two user namespaces, one within the other, and what belongs
-to the outer one has to be joined from there; and the filter of system calls has to be put on, too.
+nsenter cannot do this: an ordinary user's sandbox has two user namespaces, one within the other, and namespaces of the
+outer one have to be joined from there; and the filter of system calls has to be installed, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rota.runtime.sandbox import stage
 
 NS_GET_USERNS = 0xB701
 PR_SET_PDEATHSIG = 1
-# The mounts last: what is opened by name is the sandbox's from there on.
+# The mounts last: from then on every path is the sandbox's.
 NAMESPACES = ("ipc", "uts", "net", "cgroup", "pid", "mnt")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -29,7 +29,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def main() -> int:
     pid, uid, cwd, *argv = sys.argv[1:]
     filtered = calls.program(platform.machine())
-    # In there others have the same uid: none of them may take over what is not confined yet.
+    # Processes in there have the same uid: none may trace this one before it is confined.
     stage.hide()
     _join(int(pid))
     child = os.fork()
@@ -37,12 +37,12 @@ def main() -> int:
         _take_terminal()
         if uid:
             stage.become(int(uid))
-            stage.hide()  # Another uid may have undone it.
+            stage.hide()  # A change of uid may have undone it.
         _must(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "the end with its parent")
         stage.give_up(filtered)
         os.chdir(cwd)
         os.execv(argv[0], argv)
-    # Those of the terminal reach the command by themselves.
+    # Signals of the terminal reach the command by themselves.
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def _take_terminal() -> None:
-    """A shell that ends gives its terminal back to the group that had it: one from outside has no number in here."""
+    """Make this process group own the terminal. A group from outside has no number here to give it back to."""
     if os.isatty(0):
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         os.setpgid(0, 0)
@@ -67,10 +67,10 @@ def _join(pid: int) -> None:
     inner = wanted.pop("user", None)
     if inner is not None:
         outer = fcntl.ioctl(opened["mnt"], NS_GET_USERNS)
-        # Where Rota is root, all but the innermost is of the host's own.
+        # If Rota is root, all namespaces but the innermost belong to the host's user namespace.
         if not _is_own("user", outer):
             _must(_libc.setns(outer, 0), "the user namespace")
-            # An ordinary user cannot join what the host made, and bubblewrap makes this one only where it can.
+            # An ordinary user cannot join the host's cgroup namespace, and bubblewrap does not always make one.
             wanted.pop("cgroup", None)
         if os.path.sameopenfile(outer, inner):
             inner = None
@@ -91,7 +91,7 @@ def _is_own(name: str, descriptor: int) -> bool:
 def _must(result: int, what: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what} cannot be had: {os.strerror(number)}")
+        raise OSError(number, f"{what} cannot be set: {os.strerror(number)}")
 
 
 if __name__ == "__main__":

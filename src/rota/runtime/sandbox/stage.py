@@ -1,17 +1,16 @@
-"""The last step into a sandbox: runs inside, and becomes the instance's command.
+"""The last step into a sandbox: runs inside, and executes the instance's command.
 
     python -I -S stage.py UID FILTER KEPT PROXY ARGV…
 
-UID is the uid that the command has. If this process is root, which it is where Rota is, it first goes into a user
-namespace in which there is no other uid, becomes that uid, gives up every capability, and puts on the filter of system
-calls, which it reads from the descriptor FILTER. Otherwise bubblewrap has done all that, and FILTER is empty.
+UID is the uid of the command. If this process is root, as Rota is then, it first enters a user namespace in which there
+is no other uid, becomes that uid, drops every capability, and installs the filter of system calls, which it reads from
+the descriptor FILTER. Otherwise bubblewrap has done all that, and FILTER is empty.
 
-Then it looks at itself. Unless it is what the sandbox promises, it ends with 125, and nothing of the instance is run.
-If PROXY is DESCRIPTOR:PORT, the sandbox's proxy is at the descriptor's other end, and is given a socket that listens at
-this port in here.
-Last, it closes every descriptor but the standard ones and those named in KEPT (a directory of the host that slipped
-through would be a way out), unpacks the environment, and executes. The standard library's cheapest parts only: it is
-run once for every start.
+Then it checks itself. Unless it is confined as the sandbox promises, it exits with 125, and runs nothing of the
+instance. If PROXY is DESCRIPTOR:PORT, the sandbox's proxy is at the descriptor's other end, and gets a socket that
+listens at this port in here. Last, it closes every descriptor but the standard ones and those named in KEPT (a
+directory of the host that slipped through would be a way out), unpacks the environment, and executes the command. Only
+cheap parts of the standard library: it runs at every start.
 """
 
 import ctypes
@@ -33,11 +32,11 @@ CAPABILITIES_MAX = 64
 CAP_SETGID, CAP_SETUID = 6, 7
 INSTRUCTION_BYTES = 8
 EVERY_UID = ["0", "0", "4294967295"]
-"""The map of a process that is in no user namespace of its own."""
+"""The uid map of a process without a user namespace of its own."""
 
 
 class NotConfined(Exception):  # noqa: N818 - named for what is the case
-    """The sandbox is not what it promises."""
+    """The process is not confined as the sandbox promises."""
 
 
 def main() -> None:
@@ -60,7 +59,7 @@ def main() -> None:
         if number in kept:
             os.set_inheritable(number, True)
         elif number >= STANDARD:
-            # closerange, for it does not mind that the listing's own is closed already.
+            # closerange, since the descriptor of the listing itself is closed already.
             os.closerange(number, number + 1)
     packed = ((int(name[len(PACKED) :]), value) for name, value in os.environb.items() if name.startswith(PACKED))
     environment = dict(value.split(b"=", 1) for _, value in sorted(packed))
@@ -74,15 +73,15 @@ def main() -> None:
 
 
 def enter_namespace(uid: int) -> None:
-    """Go into a new user namespace, as the only uid that there is in it.
+    """Enter a new user namespace in which this uid is the only one.
 
-    It is made by that uid, not by root. What the kernel counts by user (inotify, message queues, pending signals) it
-    counts in each namespace, and again for whoever made that: all sandboxes would share what root has.
+    It is made by that uid, not by root. The kernel counts resources of a user (inotify, message queues, pending
+    signals) in each namespace, and again for its maker: all sandboxes would share the limits of root.
     """
     ready, begin = os.pipe()
     parent, child = os.getpid(), os.fork()
     if child == 0:
-        # Outside, where it still may become anybody: it alone may say which uid of the host this is.
+        # Only a process outside, which can still change its uid, may write the maps.
         os.close(begin)
         code = 1
         try:
@@ -99,7 +98,7 @@ def enter_namespace(uid: int) -> None:
     try:
         os.seteuid(uid)
         _must(_libc().unshare(CLONE_NEWUSER), "a user namespace cannot be made")
-        # Else its files in /proc are root's. Nobody else is in here yet who could trace it.
+        # Otherwise its files in /proc belong to root. No other process is in here yet that could trace it.
         _must(_libc().prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "its maps cannot be written")
         os.write(begin, b"x")
     finally:
@@ -111,26 +110,26 @@ def enter_namespace(uid: int) -> None:
 
 
 def become(uid: int) -> None:
-    """Take on a uid and a gid of the same number, and no further group."""
+    """Change to a uid and a gid of the same number, without further groups."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
 
 
 def hide() -> None:
-    """Keep others of the same uid from tracing this process, until it executes something."""
+    """Keep processes of the same uid from tracing this one, until it executes a program."""
     _must(_libc().prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "tracing cannot be ruled out")
 
 
 def give_up(filter_: bytes) -> None:
-    """Put on a filter of system calls, and give up every capability for good.
+    """Install a filter of system calls, and drop every capability for good.
 
-    In this order: what has no capability more than others can be traced by them, and is then filtered as they are.
+    In this order: a process without capabilities can be traced by others, so it must be filtered by then as they are.
     """
     libc = _libc()
     _must(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "new privileges cannot be ruled out")
     code = ctypes.create_string_buffer(filter_, len(filter_))
-    program = _Program(len(filter_) // INSTRUCTION_BYTES, ctypes.cast(code, ctypes.c_void_p))
+    program = _SockFilter(len(filter_) // INSTRUCTION_BYTES, ctypes.cast(code, ctypes.c_void_p))
     _must(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0), "the filter is refused")
     for capability in range(CAPABILITIES_MAX):
         libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
@@ -139,15 +138,15 @@ def give_up(filter_: bytes) -> None:
 
 
 def _have(*capabilities: int) -> None:
-    """Have these capabilities, and no others."""
+    """Keep these capabilities, and no others."""
     bits = sum(1 << capability for capability in capabilities)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
-    # Effective, permitted, inheritable; then the same of those beyond 31.
+    # Effective, permitted, inheritable; then the same for capabilities beyond 31.
     _must(_libc().capset(header, (ctypes.c_uint32 * 6)(bits, bits)), "capabilities cannot be given up")
 
 
 def verify(uid: int) -> None:
-    """Raise NotConfined unless this process has exactly this uid, and nothing by which it could have more."""
+    """Raise NotConfined unless this process has exactly this uid, and no way to gain more rights."""
     with open("/proc/self/status") as file:
         status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
     gid = status.get("Gid", "").split()[:1]
@@ -164,8 +163,8 @@ def verify(uid: int) -> None:
 
 
 def hand_out(descriptor: int, port: int) -> None:
-    """Pass a socket that listens in this network to the proxy, which is outside. Returns when the proxy has it."""
-    import _socket  # Without the module around it, which takes as long to load as all else here.
+    """Pass a socket that listens in this network to the proxy, which is outside. Return when the proxy has it."""
+    import _socket  # The module `socket` takes as long to load as all else here.
 
     listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
     listener.bind(("127.0.0.1", port))
@@ -179,7 +178,7 @@ def hand_out(descriptor: int, port: int) -> None:
     listener.close()
 
 
-class _Program(ctypes.Structure):
+class _SockFilter(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
 
 
@@ -194,7 +193,7 @@ def _must(result: int, what: str) -> None:
 
 
 def _is_nowhere(name: str, environment: dict[bytes, bytes]) -> bool:
-    """Report whether no folder of the path has a program. As a shell does, pass over one that may not be searched."""
+    """Report whether no folder of the path has a program. As shells do, pass over folders that may not be searched."""
     places = os.fsdecode(environment.get(b"PATH", os.fsencode(os.defpath))).split(os.pathsep)
     return "/" not in name and not any(os.path.lexists(os.path.join(place, name)) for place in places)
 

@@ -1,4 +1,4 @@
-"""What of the host's system a sandbox shows: the parts that programs need, read-only, and an /etc of its own."""
+"""The parts of the host's system that a sandbox sees read-only, its own /etc, and its environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rota.runtime.sandbox import stage
 
 SYSTEM = ("/usr", "/nix/store")
 MERGED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-# Certificates, but never the keys beside them; what the loader and Debian's alternatives need; names of services.
+# Certificates, but never the keys beside them; files of the loader and of Debian's alternatives; names of services.
 ETC = (
     "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime", "/etc/timezone",
     "/etc/os-release", "/etc/mime.types", "/etc/protocols", "/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
@@ -26,12 +26,12 @@ OWN_ETC = {
 PATH = "/usr/local/bin:/usr/bin:/bin"
 USER = "worker"
 LINKS_MAX = 40
-"""As many as the kernel follows."""
+"""Links that are followed, as in the kernel."""
 PACKAGES = {"bwrap": "bubblewrap"}
 
 
 def options() -> Iterator[str]:
-    """The system's own folders."""
+    """Yield bubblewrap's options for the folders of the system."""
     for folder in filter(os.path.isdir, SYSTEM):
         yield from ("--ro-bind", folder, folder)
     for folder in MERGED:
@@ -57,7 +57,7 @@ def options() -> Iterator[str]:
 
 
 def python_folders() -> list[Path]:
-    """Where the Python that runs Rota, its packages and Rota itself are, but for what the system's folders hold."""
+    """Return the folders of Rota, its packages and the Python that runs it, except those below the system's folders."""
     candidates = {Path(sys.prefix), Path(sys.base_prefix), Path(rota.__file__).parent}
     candidates |= {Path(sys.executable).resolve().parent.parent, *(path.resolve() for path in candidates)}
     shown = [Path(folder) for folder in SYSTEM]
@@ -69,9 +69,9 @@ def python_folders() -> list[Path]:
 
 
 def python_links() -> list[Path]:
-    """Names by which the program of the Python that runs Rota is reached, but for those that are shown anyway.
+    """Return the paths by which the running Python is reached, except those in shown folders.
 
-    That of a virtual environment may be a link to one in a folder of programs, which is not ours to show.
+    A virtual environment's may be a link to one in a folder of programs, which must not be shown as a whole.
     """
     shown = [*map(Path, (*SYSTEM, *MERGED)), *python_folders()]
     names = [Path(sys.executable)]
@@ -83,10 +83,10 @@ def python_links() -> list[Path]:
 def staged(
     argv: Sequence[str], uid: int, fds: Sequence[int] = (), *, filter_: int | None = None, proxy: str = ""
 ) -> list[str]:
-    """The command that becomes `argv`, inside, with the environment that was packed and a uid.
+    """Return the command that runs the stage inside, which executes `argv` with the packed environment and a uid.
 
-    `filter_` is the descriptor of the filter of system calls; None: it is on already. `proxy`: that of the way to the
-    sandbox's proxy, and the port of it; empty: there is none, or it is there already.
+    `filter_`: the descriptor of the filter of system calls; None: it is installed already. `proxy`: DESCRIPTOR:PORT of
+    the sandbox's proxy; empty: there is none, or it has its socket already.
     """
     put_on, kept = "" if filter_ is None else str(filter_), ",".join(map(str, fds))
     return [os.path.realpath(sys.executable), "-I", "-S", stage.__file__, str(uid), put_on, kept, proxy, *argv]
@@ -100,7 +100,7 @@ def program(name: str) -> str:
 
 
 def etc(uid: int, home: str, hostname: str, *, networked: bool) -> Mapping[str, str]:
-    """The files of /etc that are the sandbox's own. They name no one but the instance."""
+    """Return the files of the sandbox's own /etc. They name no user but the instance."""
     files = {
         "passwd": f"root:x:0:0:root:/:/bin/false\n{USER}:x:{uid}:{uid}:{USER}:{home}:/bin/sh\n"
         "nobody:x:65534:65534:nobody:/:/bin/false\n",
@@ -121,7 +121,7 @@ def is_own_etc(name: str) -> bool:
 
 
 def packed_environment(home: str, given: Mapping[str, str]) -> dict[str, str]:
-    """A complete environment of which nothing comes from the host, packed for the stage; what is given wins."""
+    """Return a complete environment, packed for the stage. Nothing of it is inherited; `given` overrides defaults."""
     complete = {
         "PATH": PATH,
         "HOME": home,
@@ -141,7 +141,7 @@ def packed_environment(home: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def unpacked(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment that the stage makes of a packed one."""
+    """Return the environment that the stage makes of a packed one."""
     packed = stage.PACKED.decode()
     return dict(value.partition("=")[::2] for name, value in env.items() if name.startswith(packed))
 

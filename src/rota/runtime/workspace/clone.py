@@ -1,4 +1,4 @@
-"""A worker's own clone, made from the mirror in a folder that nobody had before."""
+"""Makes a worker's own clone from the mirror, in an empty folder."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from pathlib import Path
 from rota.api.pool import WorkspaceSpec
 from rota.runtime.workspace.credentials import without_credentials
 from rota.runtime.workspace.failures import WorkspaceError
-from rota.runtime.workspace.limits import Limits
-from rota.runtime.workspace.mirror import QUICK_SECONDS_MAX, Mirror
+from rota.runtime.workspace.mirror import QUICK_SECONDS_MAX, Mirror, WorkspaceLimits
 from rota.runtime.workspace.refs import Resolved, checked_address, checked_remote
 
-# A mirror that is made into one pack meanwhile takes away the packs that were listed.
+# A repack of the mirror meanwhile removes the packs that were listed.
 ATTEMPTS = 3
 ORIGIN = "refs/remotes/origin/"
 
 
 async def clone(mirror: Mirror, place: Path, spec: WorkspaceSpec, resolved: Resolved, tree: Path) -> None:
-    """The repository with its working tree, its remotes, and no trace of where it came from."""
+    """Make the repository with its working tree and remotes. Nothing in it names the mirror."""
     limits, git = mirror.limits, mirror.git
     await git.must("ls-tree", "-r", "-l", "-z", resolved.commit, cwd=place,
                    seconds_max=limits.clone_seconds_max, consume=_Measure(limits))  # fmt: skip
@@ -41,7 +40,7 @@ async def clone(mirror: Mirror, place: Path, spec: WorkspaceSpec, resolved: Reso
 
 
 def _copy_packs(place: Path, repository: Path) -> None:
-    """Whole files, for that is fastest. A mirror has no other objects, and an index is written after its pack."""
+    """Copy packs as whole files, which is fastest. A mirror has only packs; an index is written after its pack."""
     source, target = place / "objects" / "pack", repository / "objects" / "pack"
     target.mkdir(parents=True, exist_ok=True)
     for attempt in range(ATTEMPTS):
@@ -83,9 +82,9 @@ async def _add_remotes(mirror: Mirror, spec: WorkspaceSpec, tree: Path) -> None:
 
 
 class _Measure:
-    """Counts what a tree would take on the disk, and stops as soon as it is too much: a few objects can be billions."""
+    """Counts the files and bytes of a tree, and raises at the bound: a few objects can make billions of files."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: WorkspaceLimits) -> None:
         self._limits = limits
         self._files = self._bytes = 0
         self._rest = b""

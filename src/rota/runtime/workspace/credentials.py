@@ -1,4 +1,4 @@
-"""What to sign in with, from the values of a Secret, for one process of git."""
+"""Credentials for one process of git, from the values of a Secret."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from rota.runtime.workspace.failures import WorkspaceError
 
-# What hosts of repositories take beside a token that stands for a user and a password.
+# The user name that hosts of repositories accept with a token.
 TOKEN_USER = "x-access-token"
 IN_MEMORY = Path("/dev/shm")
 HELPER = (
@@ -23,7 +23,7 @@ MASK = "***"
 
 
 class Credentials(NamedTuple):
-    """Keys as in Secrets of the types basic-auth and ssh-auth; a token alone will do, too."""
+    """The keys of Secrets of the types basic-auth and ssh-auth; or a token alone."""
 
     username: str = ""
     password: str = ""
@@ -36,7 +36,7 @@ class Credentials(NamedTuple):
         password = values.get("password") or values.get("token", "")
         username = values.get("username") or (TOKEN_USER if password else "")
         for value in (username, password):
-            # The form in which git reads them has one a line.
+            # Git reads one value per line.
             if any(character in value for character in "\r\n\0"):
                 raise WorkspaceError("InvalidWorkspace", "a user name or password must be a single line")
         return cls(
@@ -54,7 +54,7 @@ class Credentials(NamedTuple):
 
 
 def without_credentials(url: str) -> tuple[str, Mapping[str, str]]:
-    """A repository's address without the password in it, and what was taken out, in a Secret's form."""
+    """Split a repository's address into one without user and password, and these with the keys of a Secret."""
     parts = urlsplit(url)
     if parts.scheme == "ssh":
         if parts.password is not None:
@@ -70,7 +70,7 @@ def without_credentials(url: str) -> tuple[str, Mapping[str, str]]:
 def signed_in(
     url: str, credentials: Credentials, known_hosts: Path, ssh: str, proxy_command: str = "none"
 ) -> Iterator[dict[str, str]]:
-    """The variables that let a process of git sign in to this address, and to no other host."""
+    """Yield the variables that let a process of git sign in to this address, and to no other host."""
     with tempfile.TemporaryDirectory(prefix="rota-git-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
         parts = urlsplit(url)
         if parts.scheme == "ssh":
@@ -89,7 +89,7 @@ def signed_in(
 
 
 def numbered(settings: Mapping[str, str], first: int = 0) -> dict[str, str]:
-    """Settings of git in the form of environment variables: they win over every file, and are no arguments."""
+    """Return settings of git as environment variables: they override every file, and are not visible as arguments."""
     variables = {"GIT_CONFIG_COUNT": str(first + len(settings))}
     for index, (key, value) in enumerate(settings.items(), first):
         variables |= {f"GIT_CONFIG_KEY_{index}": key, f"GIT_CONFIG_VALUE_{index}": value}
@@ -97,9 +97,9 @@ def numbered(settings: Mapping[str, str], first: int = 0) -> dict[str, str]:
 
 
 def _ssh(credentials: Credentials, folder: Path, known_hosts: Path, ssh: str, proxy_command: str) -> str:
-    """The command, whose options leave nothing to files of the user that Rota runs as.
+    """Return the command of ssh. Its options override all files of the user that Rota runs as.
 
-    Without known hosts in the Secret, a host is taken as known when it is first seen, and must stay the same.
+    Without known hosts in the Secret, the key of a host is accepted at the first connection, and must stay the same.
     """
     strict = "yes" if credentials.known_hosts else "accept-new"
     if credentials.known_hosts:

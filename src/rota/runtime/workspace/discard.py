@@ -1,7 +1,7 @@
-"""Removing everything that a worker left in its storage, whatever it is.
+"""Removes everything that a worker left in its storage, whatever it is.
 
-Nothing is opened but folders, no link is followed, no other file system is entered. A folder that holds something is
-first moved to the top, so that no path is ever too long and no more than two folders are open, however deep they lie.
+Only folders are opened, no link is followed, no other file system is entered. A folder that is not empty is first moved
+to the top, so that no path is too long and no more than two folders are open, however deep they lie.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from rota.runtime.workspace.failures import MustReplace
 
 BATCH = 4096
-# A tree nothing runs in is empty after the first round. Another few, for a file system that lists what is gone.
+# A tree without processes is empty after the first round. A few more, for file systems that list removed entries.
 ROUNDS_MAX = 5
 FOLDER_MODE = 0o755
 MOVED = ".rota-discard-"
@@ -30,13 +30,13 @@ MOVED_BYTES = 12
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
 _IMMUTABLE, _APPEND_ONLY = 0x10, 0x20
 _OWNERS_FLAGS = 0x000380FF | 0x00800000 | 0x02000000
-"""Flags that the owner of a folder may set, such as that all is written at once; what is made in it inherits them."""
+"""Flags that the owner of a folder may set, such as synchronous writes; new files in it inherit them."""
 
 
 def discard(folder: Path, *, seconds_max: float) -> None:
-    """Empties a folder, and makes the folder itself as new: its mode, its owner (this process's), its attributes.
+    """Empty a folder, and reset the mode, owner (this process's) and attributes of the folder itself.
 
-    Raises MustReplace when something stays, or comes back: then somebody is still at it.
+    Raises MustReplace if something stays, or comes back: then a process still runs in it.
     """
     deadline = time.monotonic() + seconds_max
     top = _opened(None, str(folder))
@@ -78,7 +78,7 @@ def remove(path: Path, *, seconds_max: float) -> bool:
 
 
 def _empty_once(top: int, device: int, deadline: float) -> bool:
-    """Removes all that is there at the top, and what comes there from below; tells whether there was anything."""
+    """Remove all entries of the top folder, and those that are moved up to it. Report whether there were any."""
     found = False
     while batch := _batch(top):
         found = True
@@ -92,7 +92,7 @@ def _empty_once(top: int, device: int, deadline: float) -> bool:
 
 
 def _empty_folder(top: int, name: str, device: int, deadline: float) -> None:
-    """Removes the folder's files, moves its folders to the top, and removes it."""
+    """Remove a folder's files, move its folders to the top, and remove it."""
     if _removed(top, name):
         return
     folder = _opened(top, name)
@@ -112,9 +112,9 @@ def _empty_folder(top: int, name: str, device: int, deadline: float) -> None:
 
 
 def _move_up(folder: int, name: str, top: int) -> None:
-    # Moving a folder changes it, so that it must be its owner's to write.
+    # To move a folder its owner needs write access to it.
     os.close(_opened(folder, name))
-    # A name that nobody could have put there before.
+    # A random name, which no tenant can have made before.
     target = MOVED + secrets.token_hex(MOVED_BYTES)
     _tried(lambda: os.rename(name, target, src_dir_fd=folder, dst_dir_fd=top), folder, name)
 
@@ -125,7 +125,7 @@ def _batch(folder: int) -> list[tuple[str, bool]]:
 
 
 def _removed(parent: int, name: str) -> bool:
-    """Whether it was an empty folder, and is gone."""
+    """Remove a folder if it is empty. Report whether it is gone."""
     try:
         os.rmdir(name, dir_fd=parent)
     except OSError:
@@ -134,7 +134,7 @@ def _removed(parent: int, name: str) -> bool:
 
 
 def _opened(parent: int | None, name: str) -> int:
-    """A folder, made readable and writable for its owner first."""
+    """Open a folder, after making it accessible for its owner."""
     path = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         # By way of /proc, for a mode cannot be changed through such a descriptor, nor the folder opened without it.
@@ -151,7 +151,7 @@ def _opened(parent: int | None, name: str) -> int:
 
 
 def _tried(action: Callable[[], None], parent: int, name: str) -> None:
-    """Once more, if a flag of the file system forbade it and could be taken away."""
+    """Run an action, and once more if a flag of the file system forbade it and could be cleared."""
     try:
         action()
     except FileNotFoundError:
@@ -159,7 +159,7 @@ def _tried(action: Callable[[], None], parent: int, name: str) -> None:
     except PermissionError:
         _unprotect(parent)
         with contextlib.suppress(OSError):
-            # No link, and nothing that waits or acts when it is opened.
+            # Only regular files: opening a pipe waits, and opening a device may act.
             if stat.S_ISREG(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
                 opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
                 try:
@@ -177,7 +177,7 @@ def _unprotect(descriptor: int) -> None:
 
 
 def _inherit_flags(descriptor: int, above: Path) -> None:
-    """Give a folder the flags that one has which is made there now."""
+    """Give a folder the flags of a new folder in the same place."""
     try:
         found, wanted = _flags(descriptor), _flags_of(above) & _OWNERS_FLAGS
         if found & _OWNERS_FLAGS != wanted:

@@ -1,4 +1,4 @@
-"""Why a workspace could not be had."""
+"""The errors of workspaces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Reason = Literal[
 
 
 class WorkspaceError(RuntimeError):
-    """A workspace cannot be prepared; the reason is one word for a condition."""
+    """A workspace cannot be prepared. The reason is one word for a condition."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)

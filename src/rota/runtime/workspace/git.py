@@ -1,4 +1,4 @@
-"""Running git: a clean environment, settings that a repository cannot change, bounds of time and output."""
+"""Runs git with a clean environment, settings that a repository cannot change, and bounds of time and output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rota.runtime.workspace.credentials import numbered
 from rota.runtime.workspace.failures import WorkspaceError
-from rota.runtime.workspace.reach import Reach
+from rota.runtime.workspace.network import GitNetwork
 
 OUTPUT_BYTES_MAX = 1 << 20
 COMPLAINT_CHARACTERS_MAX = 2000
@@ -22,7 +22,7 @@ BLOCK_BYTES = 512
 PATH = "/usr/local/bin:/usr/bin:/bin"
 PROTOCOLS = "https:ssh:file"
 SLOW_BYTES_PER_SECOND, SLOW_SECONDS = 1000, 60
-# Ways to the repository that the user who runs Rota has to take; nothing else of the environment is passed on.
+# Proxies and certificates of the user who runs Rota. No other variables are passed on.
 PASSED_ON = (
     "https_proxy",
     "HTTPS_PROXY",
@@ -34,7 +34,7 @@ PASSED_ON = (
     "SSL_CERT_DIR",
 )
 
-# Given with every command, where they win over the files of any repository.
+# Settings of every command. They override the files of any repository.
 SETTINGS = {
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
@@ -50,7 +50,7 @@ SETTINGS = {
     "submodule.recurse": "false",
     "gc.auto": "0",
     "maintenance.auto": "false",
-    # Always one file, whose size the limit of the process then bounds.
+    # Always one file, so that the file size limit of the process bounds it.
     "fetch.unpackLimit": "1",
     "transfer.unpackLimit": "1",
     "http.lowSpeedLimit": str(SLOW_BYTES_PER_SECOND),
@@ -59,7 +59,7 @@ SETTINGS = {
     "advice.detachedHead": "false",
     "protocol.version": "2",
 }
-# Processes that git starts in the repository it reads from do not get those, but read this file. What it says: the
+# Processes that git starts in the repository it reads from do not get these settings, but read this file. With it, the
 # owner of a repository need not be the user that Rota runs as.
 USER_FILE = """\
 [safe]
@@ -74,8 +74,8 @@ USER_FILE = """\
 """
 
 
-class Output(NamedTuple):
-    """How a command of git ended."""
+class GitOutput(NamedTuple):
+    """The exit code and output of a command of git."""
 
     code: int
     out: str
@@ -83,7 +83,7 @@ class Output(NamedTuple):
 
 
 class Git:
-    """Runs git with its own home, which holds its one file of settings and nothing else."""
+    """Runs git with a home of its own, which holds one file of settings and nothing else."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -96,17 +96,17 @@ class Git:
         bytes_max: int | None = None,
         signed_in: Mapping[str, str] | None = None,
         consume: Callable[[bytes], None] | None = None,
-        reach: Reach | None = None,
-    ) -> Output:
-        """Ends whatever the command started when its time is over, and when the caller gives up.
+        network: GitNetwork | None = None,
+    ) -> GitOutput:
+        """Run a command. Kills it with all that it started when its time is over, or the caller is cancelled.
 
-        What it says is kept within a bound; or given to `consume` bit by bit, which raises when it has enough.
-        `reach`: the network that it has, if not the host's.
+        Its output is returned, within a bound; or passed to `consume` in pieces, which may raise to stop it.
+        `network`: the network that it gets; None: the host's.
         """
         argv = ["git", *map(str, arguments)]
-        if reach is not None and reach.network == "egress":
+        if network is not None and network.network == "egress":
             with tempfile.TemporaryDirectory(prefix="rota-git-") as scratch:
-                around = reach.around(argv, Path(scratch))
+                around = network.around(argv, Path(scratch))
                 return await self._run(around, arguments[0], cwd, seconds_max, bytes_max, signed_in, consume)
         return await self._run(argv, arguments[0], cwd, seconds_max, bytes_max, signed_in, consume)
 
@@ -119,7 +119,7 @@ class Git:
         bytes_max: int | None,
         signed_in: Mapping[str, str] | None,
         consume: Callable[[bytes], None] | None,
-    ) -> Output:
+    ) -> GitOutput:
         if bytes_max is not None:
             argv = ["/bin/sh", "-c", 'ulimit -f "$0" && exec "$@"', str(bytes_max // BLOCK_BYTES), *argv]
         process = await asyncio.create_subprocess_exec(
@@ -144,7 +144,7 @@ class Git:
                 late = f"git {what} took longer than {seconds_max:g} s"
                 raise WorkspaceError("TimedOut", late) from None
             raise
-        return Output(code, out.decode(errors="surrogateescape"), complaint.decode(errors="replace").strip())
+        return GitOutput(code, out.decode(errors="surrogateescape"), complaint.decode(errors="replace").strip())
 
     async def must(
         self,
@@ -153,7 +153,7 @@ class Git:
         seconds_max: float,
         consume: Callable[[bytes], None] | None = None,
     ) -> str:
-        """What a local command says; it has no reason to fail."""
+        """Run a local command, and return its output. Raises WorkspaceError if it fails."""
         done = await self.run(*arguments, cwd=cwd, seconds_max=seconds_max, consume=consume)
         if done.code != 0:
             raise WorkspaceError("GitFailed", f"git {arguments[0]} failed: {done.complaint or done.code}")
@@ -183,7 +183,7 @@ class Git:
             "GIT_OPTIONAL_LOCKS": "0",
             **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
             **signed_in,
-            # Before those that sign in, of which the emptied list of helpers would else leave nothing.
+            # Before the variables that sign in: the emptied list of helpers must not remove theirs.
             **_settings_first(signed_in, count),
         }
 
@@ -213,7 +213,7 @@ async def _last(stream: asyncio.StreamReader, bytes_max: int) -> bytes:
 
 
 async def _end(process: asyncio.subprocess.Process, *readers: asyncio.Task[bytes]) -> None:
-    """Kills the whole group, for what git started may outlive it; and reads the rest, for else it never is over."""
+    """Kill the process group, as children of git may outlive it; and drain its pipes, without which it never ends."""
     for reader in readers:
         reader.cancel()
     await asyncio.gather(*readers, return_exceptions=True)

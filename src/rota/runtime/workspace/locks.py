@@ -1,4 +1,4 @@
-"""A lock that is waited for without blocking the loop, and that other processes see."""
+"""File locks between processes, which are awaited without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 @contextlib.asynccontextmanager
 async def locked(path: Path) -> AsyncIterator[None]:
-    """Holds the file's lock, which goes with the process at the latest."""
+    """Hold the lock of a file. The kernel releases it when the process ends."""
     descriptor = await _acquire(path)
     try:
         yield
@@ -23,7 +23,7 @@ async def locked(path: Path) -> AsyncIterator[None]:
 
 @contextlib.contextmanager
 def locked_now(path: Path) -> Iterator[bool]:
-    """Hold the file's lock if nobody else does; whether that is so. Its file may be removed then."""
+    """Hold the lock of a file if it is free. Yields whether it is held; the file may be removed then."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -37,7 +37,7 @@ def locked_now(path: Path) -> Iterator[bool]:
 
 
 def _is_of(descriptor: int, path: Path) -> bool:
-    """Whether a file that was open still has its name: who held its lock before may have removed it."""
+    """Report whether an open file still has its name: the last holder of its lock may have removed it."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -61,7 +61,7 @@ async def _acquire_once(path: Path) -> int:
     loop = asyncio.get_running_loop()
     got: asyncio.Future[int] = loop.create_future()
 
-    def tell() -> None:
+    def deliver() -> None:
         if got.cancelled():
             os.close(descriptor)
         else:
@@ -70,11 +70,11 @@ async def _acquire_once(path: Path) -> int:
     def wait() -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:
-            loop.call_soon_threadsafe(tell)
+            loop.call_soon_threadsafe(deliver)
         except RuntimeError:
-            # The loop is closed: nobody waits any more.
+            # The loop is closed.
             os.close(descriptor)
 
-    # Its own thread, which does not keep the process from ending while another one holds the lock.
+    # In a daemon thread: the process can end while another one holds the lock.
     threading.Thread(target=wait, name=f"lock {path.name}", daemon=True).start()
     return await got

@@ -1,4 +1,4 @@
-"""The host's own copy of each repository, from which workers' trees are made."""
+"""The host's own copies of repositories, from which workers' trees are made."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from rota.runtime.space import Shortage
 from rota.runtime.workspace.credentials import Credentials, signed_in, without_credentials
 from rota.runtime.workspace.discard import remove
 from rota.runtime.workspace.failures import Reason, WorkspaceError
-from rota.runtime.workspace.git import BLOCK_BYTES, Git, Output
-from rota.runtime.workspace.limits import Limits
+from rota.runtime.workspace.git import BLOCK_BYTES, Git, GitOutput
 from rota.runtime.workspace.locks import locked
 from rota.runtime.workspace.mirrors import MIRRORS, REMOVE_SECONDS_MAX, SUFFIX
-from rota.runtime.workspace.reach import PORTS, Reach
+from rota.runtime.workspace.network import PORTS, GitNetwork
 from rota.runtime.workspace.refs import (
     COMMIT,
     SHORT_COMMIT,
@@ -33,12 +32,12 @@ from rota.runtime.workspace.refs import (
     is_named,
 )
 
-HOST_NETWORK = Reach()
+HOST_NETWORK = GitNetwork()
 QUICK_SECONDS_MAX = 60
-# More than that many, and they are made into one.
+# With more packs than this, a mirror is repacked into one.
 PACKS_MAX = 40
 CLOCK_SECONDS = 5
-# So often it is looked how large a mirror is that is being filled.
+# Seconds between two measurements of a mirror that is being fetched.
 WATCH_SECONDS = 2.0
 REFRESHED = "rota-refreshed"
 UNAUTHENTICATED = (
@@ -53,15 +52,31 @@ UNAUTHENTICATED = (
 )
 
 
-# An origin that hides what one may not read says this, too.
+# Origins say this also of repositories that the credentials may not read.
 NOT_FOUND = ("' not found", "does not appear to be a git repository", "does not exist", "repository not found")
 
 
-class Source(NamedTuple):
-    """A repository, and on whose behalf it is read.
+class WorkspaceLimits(NamedTuple):
+    """The bounds within which repositories are fetched and trees are made."""
 
-    The scope names who may read the mirror: the namespace, and the Secret if there is one. What two of them have in
-    common is fetched twice, so that none sees what only the other's credentials give.
+    fetch_seconds_max: float = 600
+    fetch_bytes_max: int = 8 << 30
+    mirror_bytes_max: int = 16 << 30
+    clone_seconds_max: float = 300
+    tree_bytes_max: int = 16 << 30
+    tree_files_max: int = 1_000_000
+    discard_seconds_max: float = 300
+    # A mirror refreshed less than `fresh_seconds` ago is used as it is; less than `stale_seconds` ago it is used, and
+    # refreshed in the background.
+    fresh_seconds: float = 2
+    stale_seconds: float = 30
+
+
+class Source(NamedTuple):
+    """A repository, and the scope and Secret with which it is read.
+
+    The scope names the readers of the mirror: the namespace, and the Secret if there is one. Each scope has a mirror of
+    its own, so that none sees what only another's credentials give.
     """
 
     url: str
@@ -73,23 +88,23 @@ class Mirror:
     """All mirrors of a home. Several processes may share it."""
 
     def __init__(
-        self, home: Path, limits: Limits | None = None, *, ssh: str = "ssh", reach: Reach = HOST_NETWORK
+        self, home: Path, limits: WorkspaceLimits | None = None, *, ssh: str = "ssh", network: GitNetwork = HOST_NETWORK
     ) -> None:
-        """`reach`: the network with which repositories are fetched."""
-        self.limits = limits or Limits()
+        """`network`: the network with which repositories are fetched."""
+        self.limits = limits or WorkspaceLimits()
         self.folder = home / MIRRORS
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.git = Git(self.folder / "git")
         self._ssh = ssh
-        self._reach = reach
+        self._network = network
         self._refreshing: dict[Path, asyncio.Task[None]] = {}
 
     def place(self, source: Source) -> Path:
-        """Where a source's mirror is, or will be."""
+        """Return the path of a source's mirror, which may not exist yet."""
         return self.folder / place_name(source)
 
     async def resolve(self, source: Source, ref: str | None) -> Resolved:
-        """The commit that a ref stands for, which the mirror then has."""
+        """Return the commit for which a ref stands, and have it in the mirror. Without a ref, of the default branch."""
         checked_address(source.url)
         if ref is not None:
             checked_ref(ref)
@@ -108,7 +123,7 @@ class Mirror:
         try:
             await self.refresh(source, since=time.time())
         except WorkspaceError as error:
-            # Work goes on while the origin is away; but not for those whom it no longer lets in.
+            # An origin that is away does not stop work; one that refuses the credentials does.
             if found is None or error.reason not in ("RepositoryUnavailable", "TimedOut"):
                 raise
             return found
@@ -118,9 +133,9 @@ class Mirror:
         return found
 
     async def current(self, source: Source, ref: str | None, *, since: float) -> Resolved:
-        """The commit that a ref stands for at its origin. What was fetched since a moment counts.
+        """Return the commit for which a ref stands at its origin, or stood at a fetch after `since`.
 
-        Raises WorkspaceError also where the origin cannot be reached: what the mirror has may be old.
+        Raises WorkspaceError also if the origin cannot be reached: the mirror may be outdated.
         """
         if is_named(ref):
             found = await self._fetch_named(source, ref)
@@ -132,26 +147,26 @@ class Mirror:
         return found
 
     def refreshed(self, source: Source) -> float:
-        """When it was last refreshed; 0 if it never was."""
+        """Return when a mirror was last refreshed, in seconds since 1970; 0: never."""
         age = self._age(source)
         return 0.0 if age is None else max(0.0, time.time() - age)
 
     async def refresh(self, source: Source, *, since: float | None = None) -> None:
-        """Fetches all branches and tags. One at a time; what another one fetched since a moment counts."""
+        """Fetch all branches and tags, unless another process has done so after `since`. One fetch at a time."""
         place = self.place(source)
         async with locked(place.with_suffix(".lock")):
             age = self._age(source)
             if since is not None and age is not None and time.time() - age > since:
                 return
             if age is None or not await self._is_sound(place):
-                # What a first fetch left behind when it was cut short.
+                # Leftovers of a first fetch that was interrupted.
                 await self._remove(place)
                 options = ("--quiet", "--bare", "--template=")
                 await self.git.must("init", *options, place, cwd=self.folder, seconds_max=QUICK_SECONDS_MAX)
             try:
                 await self._fetch(source, place)
             except BaseException:
-                # Also when nobody waits for it any longer: a lock that git left would make every later fetch fail.
+                # Also when it is cancelled: a lock that git left would make every later fetch fail.
                 _remove_leftovers(place)
                 raise
             await self._compact(place)
@@ -159,14 +174,14 @@ class Mirror:
             os.utime(place)
 
     async def close(self) -> None:
-        """Ends what goes on behind."""
+        """Cancel refreshes in the background."""
         tasks = list(self._refreshing.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _age(self, source: Source) -> float | None:
-        """Seconds since it was last refreshed; none if it never was."""
+        """Return the seconds since a mirror was last refreshed; None: never."""
         try:
             age = time.time() - (self.place(source) / REFRESHED).stat().st_mtime
         except FileNotFoundError:
@@ -186,7 +201,7 @@ class Mirror:
             task.add_done_callback(lambda _: self._refreshing.pop(place, None))
 
     async def _refresh_quietly(self, source: Source, since: float) -> None:
-        # Whoever comes when it is too old to be used waits for the next one, and hears why it failed.
+        # A failure is raised to the next caller that finds the mirror too old, and refreshes it itself.
         with contextlib.suppress(WorkspaceError, OSError):
             await self.refresh(source, since=since)
 
@@ -201,7 +216,7 @@ class Mirror:
                 await self.git.must(*arguments, cwd=place, seconds_max=QUICK_SECONDS_MAX)
 
     async def _fetch_named(self, source: Source, ref: str | None) -> Resolved | None:
-        """A commit that no branch leads to, or a ref that is neither branch nor tag, if the origin gives it."""
+        """Fetch a commit outside of all branches, or a ref that is neither branch nor tag. None: the origin refuses."""
         if ref is None or not (COMMIT.fullmatch(ref) or ref.startswith("refs/")):
             return None
         place = self.place(source)
@@ -219,16 +234,16 @@ class Mirror:
         url, inline = without_credentials(source.url)
         credentials = Credentials.from_secret({**inline, **(source.secret or {})})
         known_hosts = self.folder / "git" / "known_hosts"
-        self._reach.check(url)
-        reach = self._reach if urlsplit(url).scheme in PORTS else HOST_NETWORK
-        with signed_in(url, credentials, known_hosts, self._ssh, reach.proxy_command) as variables:
+        self._network.check(url)
+        network = self._network if urlsplit(url).scheme in PORTS else HOST_NETWORK
+        with signed_in(url, credentials, known_hosts, self._ssh, network.proxy_command) as variables:
             fetching = self.git.run(
                 *(url if argument is ADDRESS else argument for argument in arguments),
                 cwd=place,
                 seconds_max=self.limits.fetch_seconds_max,
                 bytes_max=self.limits.fetch_bytes_max,
-                signed_in={**variables, **reach.environment()},
-                reach=reach,
+                signed_in={**variables, **network.environment()},
+                network=network,
             )
             done = await self._watched(source, place, fetching)
         if done.code != 0:
@@ -239,8 +254,8 @@ class Mirror:
             raise WorkspaceError(reason, f"{source_name(source)}: {credentials.mask(done.complaint) or done.code}")
         return done.out
 
-    async def _watched(self, source: Source, place: Path, fetching: Coroutine[Any, Any, Output]) -> Output:
-        """Wait for what fills a mirror, and end it when the mirror is too large, or the disk short of space."""
+    async def _watched(self, source: Source, place: Path, fetching: Coroutine[Any, Any, GitOutput]) -> GitOutput:
+        """Wait for a fetch, and end it when the mirror is too large, or the disk short of space."""
         task = asyncio.create_task(fetching)
         shortage = Shortage(str(self.folder))
         try:
@@ -252,7 +267,7 @@ class Mirror:
                 if await asyncio.to_thread(_bytes, place) > self.limits.mirror_bytes_max:
                     task.cancel()
                     await asyncio.gather(task, return_exceptions=True)
-                    # What it has beside what its origin has now is gone with it, and it may be smaller the next time.
+                    # Removed with all objects that its origin no longer has: it may be smaller the next time.
                     await self._remove(place)
                     most = self.limits.mirror_bytes_max
                     raise WorkspaceError("TooLarge", f"the mirror of {source_name(source)} is larger than {most} bytes")
@@ -288,15 +303,15 @@ class Mirror:
             await self.git.must("repack", "-a", "-d", "-q", cwd=place, seconds_max=seconds)
 
 
-# Stands for the address in a command, which is put in without what must not be seen.
+# Stands for the address in a command. The address without credentials is put in its place.
 ADDRESS = "<address>"
 FETCH = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-gc", "--force")
 
 
 def place_name(source: Source) -> str:
-    """The name of a source's mirror."""
+    """Return the name of a source's mirror."""
     url, inline = without_credentials(source.url)
-    # What was part of the address is part of who may read it.
+    # Credentials in the address are part of the name, as those of a Secret are.
     identity = "\0".join((url, source.scope, *(f"{key}={value}" for key, value in sorted(inline.items()))))
     return f"{hashlib.sha256(identity.encode()).hexdigest()[:40]}{SUFFIX}"
 
@@ -306,13 +321,13 @@ def source_name(source: Source) -> str:
 
 
 def _commit(said: str) -> str:
-    """The last line: with an ambiguous short name, git talks before it answers."""
+    """Return the last line: git prints hints before the answer for an ambiguous short name."""
     commit = said.strip().splitlines()[-1]
     assert COMMIT.fullmatch(commit), commit
     return commit
 
 
-def _reason(done: Output) -> Reason:
+def _reason(done: GitOutput) -> Reason:
     complaint = done.complaint.lower()
     if any(words in complaint for words in UNAUTHENTICATED):
         return "AuthenticationFailed"
@@ -322,18 +337,18 @@ def _reason(done: Output) -> Reason:
 
 
 def _reached(place: Path, bytes_max: int) -> int:
-    """The bound, if a file that was being fetched has come up to it. Git does not tell that this was why it ended."""
+    """Return the bound if a fetched file has reached it, else 0. Git does not report this as the cause of its end."""
     bound = bytes_max // BLOCK_BYTES * BLOCK_BYTES
     sizes = [path.stat().st_size for path in place.glob("objects/pack/tmp_*")]
     return bound if max(sizes, default=0) >= bound else 0
 
 
 def _remove_leftovers(place: Path) -> None:
-    """Parts of what was being fetched when it was cut short. The lock is held, so that they are nobody's."""
+    """Remove temporary files and locks of an interrupted fetch. The mirror is locked, so no process uses them."""
     for path in place.glob("objects/pack/tmp_*"):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-    # Names of branches make folders, within each other as deep as they like.
+    # Slashes in the names of branches make folders of any depth.
     folders = [str(place)]
     while folders:
         with contextlib.suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:

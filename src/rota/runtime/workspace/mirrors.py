@@ -1,8 +1,8 @@
-"""Which mirrors of a home stay. All of them can be fetched again, so that whatever is removed is not lost.
+"""Removes mirrors of a home that are not needed. Each can be fetched again.
 
-- One that no Workspace refers to goes, once nobody has asked for it for a while.
-- All mirrors of a namespace have `NAMESPACE_BYTES_MAX` together: those that were asked for longest ago go first.
-- While the disk is short, all go that nobody asked for a moment ago.
+- A mirror to which no Workspace refers is removed when it was not used for `UNUSED_SECONDS_MIN`.
+- All mirrors of a namespace have at most `NAMESPACE_BYTES_MAX` together: the least recently used go first.
+- While the disk is short, all mirrors go that were not used for `UNUSED_SECONDS_MIN`.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from rota.runtime.workspace.locks import locked_now
 
 NAMESPACE_BYTES_MAX = 32 << 30
 UNUSED_SECONDS_MIN = 300.0
-"""What was asked for since may be in use."""
+"""A mirror that was asked for since may be in use."""
 REMOVE_SECONDS_MAX = 600.0
 MIRRORS, SUFFIX = "mirrors", ".git"
 
 
 def scope(namespace: str, secret: str) -> str:
-    """Who may read a mirror, which is part of its name: the namespace, and the Secret with which it was fetched."""
+    """Return the scope of a mirror, which is part of its name: the namespace, and the Secret of its fetches."""
     return f"{namespace}/{secret}"
 
 
-class _Found(NamedTuple):
+class _StoredMirror(NamedTuple):
     asked: float
-    """When it was last asked for."""
+    """The time of its last use."""
     bytes: int
     place: Path
 
 
 def collect(home: Path, referred: Mapping[str, str], *, is_short: bool = False) -> list[str]:
-    """Remove what is not to stay. `referred`: names of mirrors, with the namespace of each. Returns what is gone."""
+    """Remove mirrors, and return their names. `referred`: the namespaces of the mirrors in use, by their names."""
     gone: list[str] = []
-    kept: dict[str, list[_Found]] = {}
+    kept: dict[str, list[_StoredMirror]] = {}
     for place in sorted((home / MIRRORS).glob(f"*{SUFFIX}")):
         with contextlib.suppress(FileNotFoundError):
             asked = place.stat().st_mtime
@@ -48,7 +48,7 @@ def collect(home: Path, referred: Mapping[str, str], *, is_short: bool = False) 
             if is_unused and (is_short or place.name not in referred):
                 gone += _removed(place)
             else:
-                kept.setdefault(referred.get(place.name, ""), []).append(_Found(asked, _bytes(place), place))
+                kept.setdefault(referred.get(place.name, ""), []).append(_StoredMirror(asked, _bytes(place), place))
     for mirrors in kept.values():
         total = sum(one.bytes for one in mirrors)
         for one in sorted(mirrors):
@@ -59,7 +59,7 @@ def collect(home: Path, referred: Mapping[str, str], *, is_short: bool = False) 
 
 
 def _removed(place: Path) -> list[str]:
-    """Its name, if it is gone: not while somebody fetches."""
+    """Remove a mirror, unless it is being fetched. Return its name if it is gone."""
     lock = place.with_suffix(".lock")
     with locked_now(lock) as is_ours:
         if is_ours and remove(place, seconds_max=REMOVE_SECONDS_MAX):

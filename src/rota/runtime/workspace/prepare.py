@@ -1,8 +1,9 @@
-"""Making a workspace, and making it anew."""
+"""Makes the tree and the home of a workspace, from nothing."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -15,7 +16,6 @@ import msgspec
 
 from rota.api.pool import WorkspaceFile, WorkspaceSpec
 from rota.runtime.sandbox.identity import own
-from rota.runtime.workspace import files
 from rota.runtime.workspace.clone import clone
 from rota.runtime.workspace.discard import discard
 from rota.runtime.workspace.failures import WorkspaceError
@@ -24,17 +24,18 @@ from rota.runtime.workspace.verify import verify
 
 TREE, HOME = "repo", "home"
 SETUP_OUTPUT_CHARACTERS_MAX = 2000
+FILE_MODE, FOLDER_MODE = 0o644, 0o755
 
 
 class Finished(NamedTuple):
-    """How a set-up command ended, and the end of what it said."""
+    """The exit code of a set-up command, and the end of its output."""
 
     code: int
     output: str = ""
 
 
 class Prepared(NamedTuple):
-    """What a worker has: the commit, and the branch if it is on one."""
+    """The record of a prepared tree: its commit, and the branch if it is on one."""
 
     commit: str
     branch: str | None
@@ -57,14 +58,14 @@ async def prepare(
     uid: int | None = None,
     record: Path | None = None,
 ) -> Prepared:
-    """Makes the tree in the storage `folder`, from nothing: what is there goes first. Without a spec it is empty.
+    """Empty the storage `folder` and make the tree in it. Without a spec the tree is empty.
 
-    source      the repository with the scope and Secret to read it with; without, as anybody
-    home_files  what the home holds
-    uid         whose it will be; without, that of this process
-    record      a file outside the storage that says what was made, once all of it is there; `prepared` reads it
+    source      the repository with the scope and Secret to read it with; None: without credentials
+    home_files  the files of the home
+    uid         the owner of all files; None: that of this process
+    record      a file outside the storage, written when all is done; `prepared` reads it
 
-    `run_setup` is given the command and the tree's place on the host, and runs it where the worker will run.
+    `run_setup` gets the command and the tree's path on the host, and runs it where the worker will run.
     """
     assert record is None or not record.is_relative_to(folder)
     await asyncio.to_thread(_empty, mirror, folder, record)
@@ -94,7 +95,7 @@ async def prepare(
 
 
 def prepared(record: Path, spec: WorkspaceSpec | None, home_files: Sequence[WorkspaceFile] = ()) -> Prepared | None:
-    """What was made, if it was made completely and from this very specification."""
+    """Return the record of a tree that was made completely, and from this very specification; else None."""
     try:
         made = Prepared(**json.loads(record.read_text()))
     except (OSError, ValueError, TypeError):
@@ -117,9 +118,9 @@ def _empty(mirror: Mirror, folder: Path, record: Path | None) -> None:
 def _finish(
     tree_files: Sequence[WorkspaceFile], home_files: Sequence[WorkspaceFile], folder: Path, uid: int | None
 ) -> None:
-    files.write(folder / TREE, tree_files)
+    _write_files(folder / TREE, tree_files)
     (folder / HOME).mkdir(mode=0o755)
-    files.write(folder / HOME, home_files)
+    _write_files(folder / HOME, home_files)
     if uid is not None:
         own(folder, uid)
     verify(folder, (TREE, HOME), uid=uid)
@@ -132,3 +133,44 @@ def _write_record(record: Path, made: Prepared) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(new, record)
+
+
+def _write_files(tree: Path, files: Sequence[WorkspaceFile]) -> None:
+    """Write files into a tree. A file or link in the place of one is replaced; a link on the way there is an error."""
+    for file in files:
+        *folders, name = _parts(file.path)
+        folder = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            for each in folders:
+                folder = _into(folder, each)
+            _write_file(folder, name, file)
+        except OSError as error:
+            why = error.strerror
+            raise WorkspaceError("InvalidWorkspace", f"file {file.path!r} cannot be written: {why}") from error
+        finally:
+            os.close(folder)
+
+
+def _parts(path: str) -> list[str]:
+    parts = path.split("/")
+    if any(part in ("", ".", "..") or part.lower() == ".git" or "\0" in part for part in parts):
+        raise WorkspaceError("InvalidWorkspace", f"file {path!r} must be inside the tree, and outside of .git")
+    return parts
+
+
+def _into(folder: int, name: str) -> int:
+    """Open a folder, made if it is missing, and close the one above."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, FOLDER_MODE, dir_fd=folder)
+    below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    os.close(folder)
+    return below
+
+
+def _write_file(folder: int, name: str, file: WorkspaceFile) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(name, flags, 0o600, dir_fd=folder), "wb") as opened:
+        opened.write(file.content.encode())
+        os.fchmod(opened.fileno(), int(file.mode, 8) if file.mode is not None else FILE_MODE)

@@ -1,4 +1,4 @@
-"""What a ref may be called, and what it means in a mirror."""
+"""The names of refs and remotes: which are allowed, and the full names that a ref may stand for."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from rota.runtime.workspace.failures import WorkspaceError
 
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 SHORT_COMMIT = re.compile(r"[0-9a-f]{7,64}")
-# As `git check-ref-format` has it, and nothing that an expression for a revision is made of.
+# As in `git check-ref-format`, without characters of revision expressions.
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|^[-./]|[/.]$|\.lock(/|$)|^@$")
 _REMOTE_NAME = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9_.]*")
 _ADDRESS = re.compile(r"(https|ssh|file)://[^\s\x00-\x1f\x7f]+")
 
 
 class Resolved(NamedTuple):
-    """A commit, and the branch it is the tip of, if a branch was asked for."""
+    """A commit, and the branch whose tip it is, if the ref was a branch."""
 
     commit: str
     branch: str | None
@@ -29,7 +29,7 @@ def checked_ref(ref: str) -> str:
 
 
 def checked_address(url: str) -> str:
-    """An address of a kind that is allowed, whose host cannot be taken for an option."""
+    """Return an address with an allowed scheme, whose host cannot be taken for an option. Raises WorkspaceError."""
     if not _ADDRESS.fullmatch(url) or re.match(r"ssh://([^@/]*@)?-", url):
         raise WorkspaceError("InvalidWorkspace", "a repository's address must begin with https, ssh or file://")
     return url
@@ -42,17 +42,17 @@ def checked_remote(name: str) -> str:
 
 
 def is_fixed(ref: str | None) -> bool:
-    """Whether a ref can never stand for another commit."""
+    """Report whether a ref is a full commit id, which never stands for another commit."""
     return ref is not None and COMMIT.fullmatch(ref) is not None
 
 
 def is_named(ref: str | None) -> bool:
-    """Whether a ref is none of the branches and tags, which are all that a mirror fetches by itself."""
+    """Report whether a ref is neither a branch nor a tag: a mirror fetches it only when it is asked for."""
     return ref is not None and ref.startswith("refs/") and not ref.startswith(("refs/heads/", "refs/tags/"))
 
 
 def candidates(ref: str) -> list[str]:
-    """The full names that a name stands for, in the order in which they are looked for."""
+    """Return the full names that a name may stand for, in the order of the search."""
     if ref.startswith("refs/"):
         return [ref]
     return [f"refs/heads/{ref}", f"refs/tags/{ref}"]

@@ -1,4 +1,4 @@
-"""Looking over a storage that was made anew, before anybody gets it."""
+"""Checks a storage that was made anew, before a holder gets it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rota.runtime.workspace.failures import MustReplace
 
 _OPEN = stat.S_IFDIR | stat.S_IRWXU
 _ODD_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
-# All that a clone writes into its settings. Anything else could name a program.
+# The settings that a clone writes. Any other could name a program.
 _SETTING = re.compile(
     r'\[core\]|\[remote "[^"]+"\]|\[branch "([^"\\]|\\.)+"\]|'
     r"\s*(repositoryformatversion|filemode|bare|logallrefupdates|url|fetch|remote|merge) = .*"
@@ -21,7 +21,7 @@ _NOT_THERE = ("hooks", "objects/info/alternates", "info/attributes", "config.wor
 
 
 def verify(folder: Path, names: Collection[str], *, uid: int | None = None) -> None:
-    """Raises unless the storage holds these and nothing else, all of it plain files, folders and links of one owner."""
+    """Raise MustReplace unless a storage holds only these, with plain files, folders and links of one owner."""
     found = sorted(os.listdir(folder))
     if found != sorted(names):
         raise MustReplace(f"{folder} should hold {sorted(names)}, and holds {found}")
@@ -35,7 +35,7 @@ def verify(folder: Path, names: Collection[str], *, uid: int | None = None) -> N
 
 
 def is_open(folder: str, names: Collection[str]) -> bool:
-    """Report whether whoever owns a storage can enter it and these folders in it, whatever its last holder did."""
+    """Report whether the owner of a storage can enter it and these folders in it: a holder may have changed modes."""
     try:
         found = [os.lstat(path).st_mode for path in (folder, *(f"{folder}/{name}" for name in names))]
     except OSError:

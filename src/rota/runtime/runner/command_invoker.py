@@ -1,4 +1,4 @@
-"""Calls of a function that is a command: one process each, the event on its input, its result on its output."""
+"""Answers calls by a command: one process for each, with the event on its input and the result on its output."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ import msgspec
 from msgspec import Raw
 
 from rota.api.problems import NOT_JSON
-from rota.runtime.runner.box import Box, BoxLost
-from rota.runtime.runner.capture import Capture
-from rota.runtime.runner.host import RESULT_BYTES_MAX
-from rota.runtime.runner.hosting_loaded import COMMAND_NOT_FOUND, NotLoaded
-from rota.runtime.runner.hosting_log import CallLog
+from rota.runtime.runner.box import SIGNALLED, Box, BoxLost, signal_name
+from rota.runtime.runner.handler_program import RESULT_BYTES_MAX
+from rota.runtime.runner.invoker import COMMAND_NOT_FOUND, CallLog, LoadFailure
 from rota.runtime.runner.messages import Call, CallReason, Handler
-from rota.runtime.runner.python_calls import SIGNALLED, name_of
+from rota.runtime.runner.standard_streams import Capture
 
 ENV_CALL, ENV_FUNCTION, ENV_SECONDS = "ROTA_CALL_ID", "ROTA_FUNCTION", "ROTA_TIMEOUT_SECONDS"
-"""What a command is told of its call."""
+"""Variables by which a command knows its call."""
 
 LOOK = """
 import os, shutil, sys
@@ -34,13 +32,13 @@ if shutil.which(name) is None:
     where = "its code" if "/" in name else "the PATH of its sandbox"
     sys.exit(f"command: there is no program {name} in {where}")
 """
-"""Ends with a sentence on what is wrong, if anything is."""
+"""A program that exits with a sentence on why the command cannot be run, if so."""
 
 _encode = msgspec.json.Encoder().encode
 _checked = msgspec.json.Decoder().decode
 
 
-class CommandHost:
+class CommandInvoker:
     """Starts a command for each call."""
 
     cancels = True
@@ -56,11 +54,11 @@ class CommandHost:
         self._box = box
         self._handler = handler
         self._code = code
-        self._told_end = ended
+        self._on_end = ended
         self._running: dict[str, tuple[asyncio.Task[None], list[str]]] = {}
 
-    async def load(self) -> NotLoaded | None:
-        """Look for the program of the command, as a call would, without running it."""
+    async def load(self) -> LoadFailure | None:
+        """Look for the program of the command in the box, without running it."""
         said = bytearray()
         output = Capture(lambda data: _keep(said, data), self._box.uid)
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -76,7 +74,7 @@ class CommandHost:
             output.close()
         if code == 0:
             return None
-        return NotLoaded(COMMAND_NOT_FOUND, command.error or said.decode(errors="replace").strip())
+        return LoadFailure(COMMAND_NOT_FOUND, command.error or said.decode(errors="replace").strip())
 
     def call(self, call: Call, log: CallLog) -> None:
         command: list[str] = []
@@ -111,7 +109,7 @@ class CommandHost:
             id_, command = await self._box.run(self._handler.command, env=env, cwd=self._code, streams=streams)
             started.append(id_)
             if call.id in self.lingering:
-                await self._kill(id_)  # Its time was up before it began.
+                await self._kill(id_)  # It was cancelled before it began.
             output.started()
             errors.started()
             code = await command.ended
@@ -120,9 +118,9 @@ class CommandHost:
             errors.drain()
             if command.error:
                 log.write(f"{command.error}\n".encode())
-            self._tell(call.id, code, command.error, said)
+            self._report_end(call.id, code, command.error, said)
         except BoxLost as error:
-            self._told_end(self, call.id, "WorkerLost", Raw(), str(error), None)
+            self._on_end(self, call.id, "WorkerLost", Raw(), str(error), None)
         finally:
             os.close(given)
             output.close()
@@ -130,19 +128,19 @@ class CommandHost:
             self._running.pop(call.id, None)
         await self._clear()
 
-    def _tell(self, id_: str, code: int, error: str, said: bytearray) -> None:
+    def _report_end(self, id_: str, code: int, error: str, said: bytearray) -> None:
         exit_code = code if code >= 0 else SIGNALLED - code
         if code != 0:
-            how = f"it ended by {name_of(-code)}" if code < 0 else f"it ended with exit code {code}"
-            self._told_end(self, id_, "Failed", Raw(), error or how, exit_code)
+            how = f"it ended by {signal_name(-code)}" if code < 0 else f"it ended with exit code {code}"
+            self._on_end(self, id_, "Failed", Raw(), error or how, exit_code)
         elif len(said) > RESULT_BYTES_MAX:
-            why = f"what it wrote to its output has more than {RESULT_BYTES_MAX} bytes"
-            self._told_end(self, id_, "Failed", Raw(), why, exit_code)
+            why = f"its output has more than {RESULT_BYTES_MAX} bytes"
+            self._on_end(self, id_, "Failed", Raw(), why, exit_code)
         else:
-            self._told_end(self, id_, "Succeeded", _result(bytes(said)), "", exit_code)
+            self._on_end(self, id_, "Succeeded", _result(bytes(said)), "", exit_code)
 
     async def _clear(self) -> None:
-        """What a call left running ends with it, unless it cannot be told from what others run."""
+        """Kill what calls left running, once no call runs: while one does, its processes cannot be told apart."""
         with contextlib.suppress(BoxLost):
             if not self._running and not self._box.is_clear():
                 await self._box.clear()
@@ -154,7 +152,7 @@ def _keep(said: bytearray, data: bytes) -> None:
 
 
 def _result(said: bytes) -> Raw:
-    """JSON as it is, all else as the text that it is."""
+    """Return output that is JSON as it is, other output as a JSON string."""
     text = said.strip()
     if not text:
         return Raw()

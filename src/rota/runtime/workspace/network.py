@@ -1,4 +1,4 @@
-"""The network that repositories are fetched with: the server's policy, whoever asks for them."""
+"""The network with which repositories are fetched, by the server's policy."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from rota.runtime.workspace.failures import WorkspaceError
 PORTS = {"https": 443, "ssh": 22}
 DESCRIPTOR = 9
 PROXY_KEY = "workspaces/proxy"
-"""What the uid of the proxy is made from, where Rota can give it one."""
+"""The key of the proxy's uid, if Rota is root."""
 
 
-class Reach(NamedTuple):
-    """Which network git has, and what it can reach with network egress, each as a person writes it."""
+class GitNetwork(NamedTuple):
+    """The network of git, and its targets with network egress, as written in --egress."""
 
     network: Network = "host"
     targets: tuple[str, ...] = ()
 
     def check(self, url: str) -> None:
-        """Raise WorkspaceError for an address that cannot be reached, before anything is tried."""
+        """Raise WorkspaceError for an address that the policy does not allow."""
         parts = urlsplit(url)
         if parts.scheme not in PORTS or self.network == "host":
             return
@@ -57,7 +57,7 @@ class Reach(NamedTuple):
             return is_named(targets, normal(host), port)
 
     def around(self, argv: Sequence[str], scratch: Path) -> list[str]:
-        """The command that runs a command with this network, and nothing else changed."""
+        """Return the command that runs a command with this network, and changes nothing else."""
         if self.network != "egress":
             return list(argv)
         uid = sandbox.uid_of(PROXY_KEY) if os.geteuid() == 0 else None
@@ -67,12 +67,12 @@ class Reach(NamedTuple):
         return [*launch, *bwrap, *python, f"{DESCRIPTOR}:{egress.PORT}", *argv]
 
     def environment(self) -> dict[str, str]:
-        """The variables with which git takes the proxy, in place of any that the server has."""
+        """Return the variables by which git uses the proxy instead of the server's own."""
         return {**egress.environment(), "NO_PROXY": "", "no_proxy": ""} if self.network == "egress" else {}
 
     @property
     def proxy_command(self) -> str:
-        """As ssh takes it."""
+        """The ProxyCommand for ssh."""
         if self.network != "egress":
             return "none"
         python = [os.path.realpath(sys.executable), "-I", "-S", connect.__file__, str(egress.PORT)]

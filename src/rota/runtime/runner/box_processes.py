@@ -1,35 +1,51 @@
-"""What runs in a box, as the host sees it: nobody in the box has a say in that."""
+"""The processes of a box as the host sees them. Nothing in the box can falsify this."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import platform
 import signal
 from collections.abc import Collection, Iterable
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from rota.runtime.runner import agent
 from rota.runtime.runner.agent import FIRST, READ_BYTES, children, is_running
-from rota.runtime.runner.inherited import Inherited, inherited_from
 
 DEPTH_MAX = 8
-"""How far below what was started an agent is."""
-
-
+"""The most levels below the started process at which the agent is looked for."""
 NO_THREAD, ONE_THREAD = 2, 3
-"""The links of a folder of threads: its own two, and one for each thread."""
+"""The link count of /proc/PID/task without and with one thread: two of its own, and one for each thread."""
 ENDED, STOPPED = (b"Z", b"X", b""), (b"T", b"t")
-"""States of processes, as /proc has them; empty where it has none any more."""
+"""States of processes in /proc/PID/stat; empty when the process is gone."""
+_CALLS = {"x86_64": (315, 252), "aarch64": (275, 31)}.get(platform.machine(), (None, None))
+"""The numbers of sched_getattr and ioprio_get, where they are known."""
+_ATTRIBUTES_BYTES = 56
+_PROCESS = 1
+_libc = ctypes.CDLL(None, use_errno=True)
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC
 _HARMLESS = 1 << (signal.SIGCHLD - 1) | 1 << (signal.SIGCONT - 1)
-"""Signals that an agent may have yet to take, as a mask."""
+"""Pending signals of an agent that neither stop nor end it, as a mask."""
 
 
-class Watched:
-    """One process. The files that the kernel has of it are kept open: to open them costs more than to read them.
+class Inherited(NamedTuple):
+    """The limits and scheduling that a process hands on to its children. Attributes that cannot be read are empty."""
 
-    They are of this process alone, also when its number is used again.
+    limits: bytes
+    """The content of /proc/PID/limits."""
+    scheduling: bytes
+    """Its policy, priority and bounds of utilisation."""
+    input_priority: int
+    processors: frozenset[int]
+
+
+class WatchedProcess:
+    """One process, with its files of /proc kept open: to open them costs more than to read them.
+
+    They stay this process's own, also when its pid is used again.
     """
 
     def __init__(self, pid: int) -> None:
@@ -55,10 +71,10 @@ class Watched:
         self._files.clear()
 
     def children(self) -> list[int]:
-        """The processes right below it. Each thread has its own."""
+        """Return its children, of all threads."""
         links = os.fstat(self._files[0]).st_nlink
         if links <= NO_THREAD:
-            return []  # It is gone, and its children are another's.
+            return []  # It is gone, and its children were reparented.
         if links > ONE_THREAD or not agent.LISTS_CHILDREN:
             return children(self.pid)
         return [int(number) for number in os.pread(self._files[4], READ_BYTES, 0).split()]
@@ -67,7 +83,7 @@ class Watched:
         return self._state() not in ENDED
 
     def is_stopped(self) -> bool:
-        """Report whether a signal or a tracer has made it stand still."""
+        """Report whether a signal or a tracer has stopped it."""
         return self._state() in STOPPED
 
     def can_run(self) -> bool:
@@ -75,7 +91,7 @@ class Watched:
         return self._state() not in ENDED + STOPPED
 
     def has_pending(self) -> bool:
-        """Report whether a signal is under way to it that may stop or end it."""
+        """Report whether a signal is pending that may stop or end it."""
         try:
             lines = os.pread(self._files[2], READ_BYTES, 0).splitlines()
         except OSError:
@@ -84,7 +100,7 @@ class Watched:
         return any(int(mask, 16) & ~_HARMLESS for mask in waiting)
 
     def handed_on(self) -> Inherited:
-        """Return what those that it starts inherit of it."""
+        """Return the attributes that its children inherit."""
         try:
             return inherited_from(self.pid, os.pread(self._files[3], READ_BYTES, 0))
         except OSError:
@@ -97,31 +113,34 @@ class Watched:
             return b""
 
 
-class Outside:
-    """The processes of one box. They have numbers of their own in there, and others here."""
+class BoxProcesses:
+    """The processes of one box. Their pids in the box differ from those on the host."""
 
     def __init__(self, top: int, number: int) -> None:
-        """What was started, and the number that its agent has for itself."""
+        """`top`: the started process, by its pid on the host. `number`: the agent's pid in the box."""
         path = _find(top, number)
-        self._agent: Watched | None = None
-        self._above: list[tuple[Watched, int]] = []
-        """An orphan that does not descend from the agent comes to the first process of its namespace."""
-        self._known: dict[int, Watched] = {}
-        """Children of the agent, by the number that the box has for them."""
+        self._agent: WatchedProcess | None = None
+        self._above: list[tuple[WatchedProcess, int]] = []
+        """Processes of the namespace above the agent, each with its child on the way down to the agent.
+
+        An orphan that does not descend from the agent is reparented to one of them.
+        """
+        self._known: dict[int, WatchedProcess] = {}
+        """Children of the agent, by their pid in the box."""
         with contextlib.suppress(OSError):
-            self._agent = Watched(path[-1]) if path else None
+            self._agent = WatchedProcess(path[-1]) if path else None
             for pid, below in pairwise(path):
                 if len(_numbers(pid)) == len(_numbers(path[-1])):
-                    self._above.append((Watched(pid), below))
+                    self._above.append((WatchedProcess(pid), below))
         self._handed_on = self._agent.handed_on() if self._agent is not None else None
-        """The attributes that commands inherit of the agent, as they were before the first command."""
+        """The attributes that commands inherit from the agent, as they were before the first command."""
         self._number = number
         self._proc: int | None = None
-        """The processes of its namespace, as the box numbers them."""
+        """A descriptor of the box's own /proc, which lists the processes of its PID namespace."""
         self.is_apart = bool(path) and len(_numbers(path[-1])) > len(_numbers(os.getpid()))
-        """Whether it is in a namespace of its own."""
+        """The box has a PID namespace of its own."""
         if self.is_apart:
-            # Where it cannot be had, nothing is certain, and the box is replaced after each task.
+            # Without it `is_alone` is never certain, and the box is replaced after each task.
             with contextlib.suppress(OSError):
                 self._proc = os.open(f"/proc/{path[-1]}/root/proc", os.O_RDONLY | os.O_DIRECTORY)
 
@@ -134,9 +153,10 @@ class Outside:
             self._proc = None
 
     def is_clear(self, kept: Iterable[int]) -> bool:
-        """Whether nothing runs but the agent and some processes, as the box numbers them. False: it is not certain.
+        """Report whether nothing runs but the agent and the kept pids, as the box numbers them. False: not certain.
 
-        Orphans come to the agent. Those that are kept are looked at first: what leaves them is with the agent then.
+        Orphans are reparented to the agent. The kept ones are looked at first: a process that leaves them is a child of
+        the agent then.
         """
         if self._agent is None:
             return False
@@ -154,18 +174,18 @@ class Outside:
         return not self._agent.has_pending() and self._agent.can_run()
 
     def is_as_started(self) -> bool:
-        """Report whether commands inherit the same of the agent as the first one did.
+        """Report whether commands inherit the same attributes from the agent as the first one did.
 
-        Whatever runs in the box has its uid, and can change its limits, its priority and its processors.
+        Commands have the agent's uid, and can change its limits, its priority and its processors.
         """
         return self._agent is not None and self._agent.handed_on() == self._handed_on
 
     def is_stopped(self) -> bool:
-        """Report whether the agent stands still. Whatever runs in the box has its uid, and can send it SIGSTOP."""
+        """Report whether the agent is stopped. Commands have its uid, and can send it SIGSTOP."""
         return self._agent is not None and self._agent.is_stopped()
 
     def is_alone(self, kept: Collection[int]) -> bool:
-        """Whether nothing has come into its namespace from outside, but some processes. True where it has none."""
+        """Report whether its PID namespace holds no process but the agent, the kept and the first. True without one."""
         if self._proc is None:
             return not self.is_apart
         but, proc = {FIRST, self._number, *kept}, f"/proc/self/fd/{self._proc}"
@@ -175,7 +195,7 @@ class Outside:
             return False
         return not any(is_running(number, proc) for number in numbers if number not in but)
 
-    def _here(self, number: int) -> Watched | None:
+    def _here(self, number: int) -> WatchedProcess | None:
         if number not in self._known:
             assert self._agent is not None
             before = {one.pid: one for one in self._known.values()}
@@ -184,14 +204,14 @@ class Outside:
                 with contextlib.suppress(OSError):
                     if numbers := _numbers(pid):
                         same = pid in before and before[pid].is_alive()
-                        self._known[numbers[-1]] = before.pop(pid) if same else Watched(pid)
+                        self._known[numbers[-1]] = before.pop(pid) if same else WatchedProcess(pid)
             for gone in before.values():
                 gone.close()
         return self._known.get(number)
 
 
 def _find(top: int, number: int) -> list[int]:
-    """Return the way from a process down to the one that has this number for itself; empty: there is none."""
+    """Return the pids from a process down to the one whose innermost pid is this number; empty: there is none."""
     ways = [[top]]
     for _ in range(DEPTH_MAX):
         for way in ways:
@@ -202,7 +222,7 @@ def _find(top: int, number: int) -> list[int]:
 
 
 def _numbers(pid: int) -> list[int]:
-    """Return the numbers that a process has in its namespaces, that in the innermost last; empty: it is gone."""
+    """Return the pids of a process in its namespaces, the innermost last; empty: it is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
@@ -211,3 +231,24 @@ def _numbers(pid: int) -> list[int]:
         if line.startswith("NSpid:"):
             return [int(number) for number in line.split()[1:]]
     return []
+
+
+def inherited_from(pid: int, limits: bytes) -> Inherited:
+    """Read the attributes that a process hands on. `limits`: its /proc/PID/limits. No right to trace it is needed."""
+    getattr_, ioprio_get = _CALLS
+    scheduling, priority = b"", -1
+    if getattr_ is not None and ioprio_get is not None:
+        buffer = ctypes.create_string_buffer(_ATTRIBUTES_BYTES)
+        if _libc.syscall(getattr_, pid, buffer, _ATTRIBUTES_BYTES, 0) == 0:
+            scheduling = buffer.raw
+        priority = int(_libc.syscall(ioprio_get, _PROCESS, pid))
+    return Inherited(limits, scheduling, priority, _processors(pid))
+
+
+def _processors(pid: int) -> frozenset[int]:
+    if not hasattr(os, "sched_getaffinity"):
+        return frozenset()
+    try:
+        return frozenset(os.sched_getaffinity(pid))
+    except OSError:
+        return frozenset()

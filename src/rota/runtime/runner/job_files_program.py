@@ -1,10 +1,10 @@
-"""Puts files into a home and takes them away, in a box and with no more rights than what runs there.
+"""Writes files into a home and removes them, inside the box, with the rights of a job.
 
-    python -I -S placing.py put|remove HOME < JSON
+    python -I -S job_files_program.py put|remove HOME < JSON
 
-`put` reads an object of paths and contents, `remove` a list of paths. No link is ever followed: a home is its tenant's,
-and what comes here are secrets. What is in a file's way goes, unless it is a folder. Why it could not be done is said
-on the standard output.
+`put` reads an object of paths and contents, `remove` a list of paths. No link is followed: the home is the tenant's,
+and the files hold secrets. A file or link in the place of one is replaced; a folder there is an error. Errors are
+printed to the standard output.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def _folder_of(home: str, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
-    """The folder that a file is in, and its name there."""
+    """Open the folder that a file is in; yield its descriptor and the file's name there."""
     *folders, name = path.split("/")
     at = os.open(home, FOLDER)
     try:
@@ -46,7 +46,7 @@ def put(home: str, path: str, content: str) -> None:
 
 
 def remove(home: str, path: str) -> None:
-    # Something else is there by now, or on the way there: then the file is not.
+    # The job may have removed the file, or put something else in its place.
     gone = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
     with contextlib.suppress(*gone), _folder_of(home, path, make=False) as (folder, name):
         os.unlink(name, dir_fd=folder)

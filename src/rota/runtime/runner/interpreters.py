@@ -1,9 +1,9 @@
-"""The warm interpreters of a box, as its runner has them.
+"""The warm Python interpreters of a box: the runner's side of `interpreter_program`.
 
-One is used for call after call; the next one is started before it is needed, and loads what the other has loaded from
-outside the tree. An interpreter is given up when it is worn (a call left threads, its output held open, too much memory
-or too many descriptors), after `CALLS_MAX` calls, when it was asked to end, when it dies, and when it says what it
-should not. Whoever clears the box keeps `kept`.
+One answers call after call; the next one is started before it is needed, and imports the libraries that the first has
+imported. An interpreter is given up when it is worn (a call left threads, an open output, too much memory or too many
+descriptors), after `CALLS_MAX` calls, when it was asked to end, when it dies, and when it sends a message that is not
+understood. When the box is cleared, `kept` go on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,79 +21,78 @@ import msgspec
 from msgspec import Meta, Struct
 
 from rota.api.problems import NOT_JSON
-from rota.runtime.runner import interpreter
-from rota.runtime.runner.box import Box, Command
-from rota.runtime.runner.interpreter import LENGTH_BYTES, LIBRARIES_MAX, NO_CALL, READ_BYTES, RESULT_BYTES_MAX
+from rota.runtime.runner import interpreter_program
+from rota.runtime.runner.box import SIGNALLED, Box, BoxCommand, signal_name
+from rota.runtime.runner.interpreter_program import LENGTH_BYTES, LIBRARIES_MAX, NO_CALL, READ_BYTES, RESULT_BYTES_MAX
 
 CALLS_MAX = 2000
 READY = 2
-"""How many there are: the one in use, and the next."""
+"""Interpreters of a box: the one in use, and the next."""
 SEND_SECONDS_MAX = 30.0
-"""For an interpreter to read what it is sent. What was called in it may have made it deaf."""
+"""The most that an interpreter may take to read a message. A function may have stopped it from reading."""
 WARM_SECONDS_MAX = 60.0
-"""For the next one to load what it is to load."""
+"""The most that the next interpreter may take to import its libraries."""
 REPLY_BYTES_MAX = 8 * RESULT_BYTES_MAX
 FAILED = 1
 CODE_MAX = 255
-SIGNALLED = 128
-# As a module, which is read as it was compiled; under a name that nobody imports; and not as the main one, which would
-# be run again in processes that are started with `multiprocessing`.
+# As a module, whose compiled form is cached; under a name that no code imports; and not as the main module, which
+# `multiprocessing` would run again.
 PROGRAM = (
     "import importlib.util as util; "
-    f"spec = util.spec_from_file_location('rota interpreter', {str(Path(interpreter.__file__).absolute())!r}); "
+    f"spec = util.spec_from_file_location('rota interpreter', {str(Path(interpreter_program.__file__).absolute())!r}); "
     "module = util.module_from_spec(spec); spec.loader.exec_module(module); module.main()"
 )
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Reply(Struct, frozen=True):
-    """How a call ended."""
+class InterpreterReply(Struct, frozen=True):
+    """A message of an interpreter: that it has started, that it is warm, or the end of a call."""
 
     call: int
     code: Annotated[int, Meta(ge=0, le=CODE_MAX)] = FAILED
-    """What is called may write one itself: what is none could not be written down."""
+    """Checked here, since a function can write to the socket, and the journal takes no other code."""
     result: str | None = None
     error: str = ""
     worn: str = ""
     up: bool = False
     """The interpreter has started. Nothing was called in it before that."""
     stale: bool = False
-    """Nothing was called: what is loaded is not what is in the tree, or the interpreter was killed as it started."""
+    """Nothing was called: loaded modules differ from the tree, or the interpreter was killed as it started."""
     libraries: list[str] | None = None
 
 
-_decode = msgspec.json.Decoder(Reply).decode
+_decode = msgspec.json.Decoder(InterpreterReply).decode
 _numbers = itertools.count(1)
 
 
 class Interpreter:
-    """One process, and what is told to it."""
+    """One interpreter process of the box."""
 
-    def __init__(self, control: socket.socket, id_: str, command: Command) -> None:
+    def __init__(self, control: socket.socket, id_: str, command: BoxCommand) -> None:
         self.id = id_
         self.calls = 0
         self.is_usable = True
         self.is_up = False
         self.is_warm = True
-        """Whether it has loaded what it was told to."""
+        """Its libraries are imported."""
         self.began = asyncio.get_running_loop().time()
         self._control = control
         self._loop = asyncio.get_running_loop()
         self._command = command
         self._arrived = bytearray()
         self._number = 0
-        self._reply: asyncio.Future[Reply] | None = None
+        self._reply: asyncio.Future[InterpreterReply] | None = None
         self._loop.add_reader(control, self._read)
         command.ended.add_done_callback(self._ended)
 
     async def warm(self, libraries: list[str]) -> None:
-        """Have it load something. It may never come back from that."""
+        """Have it import libraries. It may hang in that."""
         self.is_warm = False
         await self.send({"warm": libraries})
 
     async def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> bool:
-        """Whether it is told. What it is not told whole, it does not do."""
+        """Send a message. Returns False if it could not be sent whole; then it has no effect."""
         content = _encode(message)
         whole = memoryview(len(content).to_bytes(LENGTH_BYTES, "big") + content)
         try:
@@ -108,15 +106,17 @@ class Interpreter:
             return False
         return True
 
-    async def call(self, message: Mapping[str, Any], descriptors: Sequence[int]) -> asyncio.Future[Reply] | None:
-        """Start a call; the future is how it ends, or BoxLost. None: it cannot be called any more."""
+    async def call(
+        self, message: Mapping[str, Any], descriptors: Sequence[int]
+    ) -> asyncio.Future[InterpreterReply] | None:
+        """Start a call. The future gets its reply, or BoxLost. Returns None if the interpreter is gone."""
         self._number = next(_numbers)
         self._reply = self._loop.create_future()
         self.calls += 1
         return self._reply if await self.send({"call": self._number, **message}, descriptors) else None
 
     def give_up(self) -> None:
-        """It ends by itself when it sees that, or is ended when the box is cleared."""
+        """Close its connection. It exits then, or is killed when the box is cleared."""
         self.is_usable = False
         if self._control.fileno() >= 0:
             self._loop.remove_reader(self._control)
@@ -131,7 +131,7 @@ class Interpreter:
             data = b""
         self._arrived += data
         if not data:
-            # Its process may go on without it: it is over when that has ended.
+            # The process may run on without its connection: the call is over when it has exited.
             self.give_up()
             return
         while len(self._arrived) >= LENGTH_BYTES:
@@ -156,9 +156,9 @@ class Interpreter:
                 self._settle(reply)
 
     def _misunderstood(self) -> None:
-        # What is called may write there, too.
+        # The function can write to the socket, too.
         self.give_up()
-        self._settle(Reply(self._number, error="what the interpreter said is not understood"))
+        self._settle(InterpreterReply(self._number, error="the interpreter sent a message that is not understood"))
 
     def _ended(self, ended: asyncio.Future[int]) -> None:
         self.give_up()
@@ -168,27 +168,27 @@ class Interpreter:
                 self._reply.set_exception(error)
             return
         code = ended.result()
-        how = f"ended by {name_of(-code)}" if code < 0 else f"ended with exit code {code}"
+        how = f"ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
         message = self._command.error or f"the interpreter {how} before the call returned"
         code, is_killed = (code, False) if code >= 0 else (SIGNALLED - code, True)
-        self._settle(Reply(self._number, code, error=message, stale=is_killed and not self.is_up))
+        self._settle(InterpreterReply(self._number, code, error=message, stale=is_killed and not self.is_up))
 
-    def _settle(self, reply: Reply) -> None:
+    def _settle(self, reply: InterpreterReply) -> None:
         if self._reply is not None and not self._reply.done():
             self._reply.set_result(reply)
 
 
 class Interpreters:
-    """The one in use and the next one, of one box."""
+    """The interpreters of one box."""
 
     def __init__(self, box: Box) -> None:
         self.box = box
         self._all: list[Interpreter] = []
-        """The one in use is the first."""
+        """The first is the one in use."""
         self._libraries: list[str] = []
 
     def kept(self) -> list[str]:
-        """The commands of the box that go on when a job ends."""
+        """Return the commands of the box that go on when a job ends."""
         return [one.id for one in self._all if one.is_usable]
 
     def is_prepared(self) -> bool:
@@ -200,11 +200,11 @@ class Interpreters:
         return bool(self._all) and self._all[0].id == id_ and self._all[0].is_usable
 
     async def prepare(self) -> None:
-        """Have one ready, and the next one too."""
+        """Start the interpreters that are missing."""
         now = asyncio.get_running_loop().time()
         for one in self._all:
             if not one.is_warm and now - one.began > WARM_SECONDS_MAX:
-                # To load something can take for ever, when it is not a job that loads it.
+                # An import can hang outside of a job.
                 one.give_up()
                 self._libraries = []
         usable = [one for one in self._all if one.is_usable]
@@ -216,24 +216,24 @@ class Interpreters:
 
     async def call(
         self, target: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str, streams: tuple[int, int]
-    ) -> tuple[str, asyncio.Future[Reply]]:
-        """Start a call: the command to signal, and how it ends; then it is to be said that this is `done`.
+    ) -> tuple[str, asyncio.Future[InterpreterReply]]:
+        """Start a call. Return the command to signal, and the future of the reply. Call `done` when the call is over.
 
-        The caller keeps its own copies of the descriptors, which are input and output.
+        `streams`: input and output. The caller closes its own copies of them.
         """
         message = {"target": target, "args": args, "env": env, "cwd": cwd}
         while True:
             one = next((one for one in self._all if one.is_usable and one.is_warm), None)
             if one is None:
-                # What is loaded is loaded by the call itself as fast.
+                # Without libraries: the call itself imports them as fast.
                 one = await self._start([])
             self._all = [one, *(other for other in self._all if other is not one and other.is_usable)]
             reply = await one.call(message, streams)
             if reply is not None:
                 return one.id, reply
 
-    def done(self, reply: Reply | None) -> None:
-        """How the last call ended; None: it was made to end."""
+    def done(self, reply: InterpreterReply | None) -> None:
+        """Take note of the end of the last call. None: it was asked to end, and its interpreter is given up."""
         one = self._all[0]
         if reply is not None and reply.libraries is not None:
             self._libraries = reply.libraries[:LIBRARIES_MAX]
@@ -263,10 +263,3 @@ class Interpreters:
         for one in self._all:
             one.give_up()
         self._all = []
-
-
-def name_of(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

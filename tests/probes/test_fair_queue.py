@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rota.runtime.probes.lane import Lane
+from rota.runtime.probes.fair_queue import FairQueue
 
 
-def a_lane(at_once_max: int, share_max: int) -> tuple[Lane[str], list[str]]:
+def a_lane(at_once_max: int, share_max: int) -> tuple[FairQueue[str], list[str]]:
     """Of things that are called by their holder's letter and a number."""
     begun: list[str] = []
-    return Lane(at_once_max, share_max, lambda one: one[0], begun.append), begun
+    return FairQueue(at_once_max, share_max, lambda one: one[0], begun.append), begun
 
 
 def test_what_waits_of_one_holder_is_begun_in_the_order_it_came() -> None:

@@ -1,14 +1,14 @@
 """Calls Python functions for a runner, in a box, and keeps what they import. Standard library only.
 
 Its standard input is a socket: a message is a length in four bytes and JSON. A call comes with two descriptors, its
-input and its output, which are this process's own while it lasts. What is called is in the same process as this, and
-so nothing here is trusted any further than that.
+input and its output, which become this process's own standard streams while it lasts. The function runs in this very
+process, so the runner trusts no message from here.
 
 - A call has its own environment, working directory and standard streams, and finds modules in that directory first.
-- What it leaves of itself is told, so that this process is not used again: threads, its output held open, and more
-  memory or descriptors than it may.
-- Modules of the directory that are no longer what was read are not used: that is told too, instead of calling.
-- Processes that it leaves come to this one, where whoever clears the box finds them.
+- A call that leaves threads, an open output, or too much memory or too many descriptors is reported as `worn`, so that
+  the runner does not use this process again.
+- If a loaded module of the directory has changed since, `stale` is answered, and nothing is called.
+- Processes that a call leaves are reparented to this one, where the agent finds them when it clears the box.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import socket
 import sys
 import time
 
-# Every start would be longer by `typing`, which nothing needs.
+# Not imported at run time: `typing` makes every start longer.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,9 +37,9 @@ DESCRIPTORS = 2
 RESULT_BYTES_MAX = 65536
 ERROR_CHARACTERS_MAX = 2000
 GROWTH_BYTES_MAX = 256 * 1024 * 1024
-"""How much memory calls may leave behind, all together."""
+"""The most that memory may grow by all calls together."""
 GROWTH_DESCRIPTORS_MAX = 64
-"""How many descriptors calls may leave open, all together."""
+"""The most descriptors that all calls together may leave open."""
 LIBRARIES_MAX = 256
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PR_SET_CHILD_SUBREAPER = 36
@@ -47,18 +47,18 @@ STATM, DESCRIPTORS_OPEN = "/proc/self/statm", "/proc/self/fd"
 NO_CALL = 0
 FAILED, TERMINATED, NO_RUNNER = 1, 143, 70
 CHANGED = (-1,)
-"""What no file is."""
+"""The identity of a module that may have changed after it was read: no file has it."""
 
 _libc = ctypes.CDLL(None)
-# Called functions may put others in their place.
+# Bound here: functions that are called may replace those of the modules.
 _waitpid, _stat, _count = os.waitpid, os.stat, _thread._count
 _dup, _close, _fstat, _listdir, _pread = os.dup, os.close, os.fstat, os.listdir, os.pread
 FILE_TIME_STEP_NS = 10_000_000
-"""By how much the time of a file may be before the moment at which it was written."""
+"""The modification time of a file may lie so much before the moment of the write."""
 
 
-class Interpreter:
-    """Answers one call after the other, until its runner is gone."""
+class InterpreterProgram:
+    """Answers one call after the other, until its runner closes the connection."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -73,26 +73,26 @@ class Interpreter:
         self._tree = ""
         self._known = set(sys.modules)
         self._files: dict[str, tuple[int, ...]] = {}
-        """The modules of the tree, and which files they were read from."""
+        """The files of the tree from which modules were loaded, with their identities."""
         self._libraries: list[str] = []
-        self._told = self._libraries
+        self._libraries_sent = self._libraries
         self._statm = os.open(STATM, os.O_RDONLY | os.O_CLOEXEC)
         self._memory = 0
         self._memory = self._memory_now()
         self._descriptors_first = len(_listdir(DESCRIPTORS_OPEN))
         self._free = self._lowest_free()
         self._pipe = (0, 0)
-        """The output of the call, by the number of its file."""
+        """The device and inode of the output of the call."""
 
     def serve(self) -> None:
-        self._tell({"call": NO_CALL, "up": True})
+        self._send({"call": NO_CALL, "up": True})
         while (message := self._receive()) is not None:
             if "warm" in message:
                 self._warm(message["warm"])
-                self._tell({"call": NO_CALL})
+                self._send({"call": NO_CALL})
             else:
                 mine, self._descriptors = self._descriptors[:DESCRIPTORS], self._descriptors[DESCRIPTORS:]
-                self._tell({"call": message["call"], **self._answer(message, *mine)})
+                self._send({"call": message["call"], **self._answer(message, *mine)})
 
     def _receive(self) -> dict[str, Any] | None:
         arrived = self._arrived
@@ -109,17 +109,17 @@ class Interpreter:
         del arrived[:end]
         return message
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         content = json.dumps(message).encode()
         self._control.sendall(len(content).to_bytes(LENGTH_BYTES, "big") + content)
 
     def _warm(self, names: list[str]) -> None:
-        """Load what the one before had loaded, ahead of need."""
+        """Import the libraries that the interpreter before had imported."""
         for name in names:
             with contextlib.suppress(BaseException):
                 importlib.import_module(name)
         self._known = set(sys.modules)
-        self._libraries = self._told = names
+        self._libraries = self._libraries_sent = names
 
     # One call.
 
@@ -132,14 +132,14 @@ class Interpreter:
         with self._as_its_own(standard_input, output, message["env"]):
             answer = self._call(message["target"], message["args"], message["cwd"])
         if os.getpid() != self._pid:
-            os._exit(FAILED)  # A fork of the call that came back from it, too.
+            os._exit(FAILED)  # The function forked, and the child returned from it as well.
         _reap()
         self._look_around(began)
-        told, self._told = self._told, self._libraries
+        sent, self._libraries_sent = self._libraries_sent, self._libraries
         if "error" in answer:
-            # What is no text would not be understood.
+            # Lone surrogates cannot be encoded.
             answer["error"] = answer["error"].encode(errors="replace").decode()
-        return {**answer, "worn": self._worn(), "libraries": self._libraries if self._libraries is not told else None}
+        return {**answer, "worn": self._worn(), "libraries": self._libraries if self._libraries is not sent else None}
 
     @contextlib.contextmanager
     def _as_its_own(self, standard_input: int, output: int, environment: dict[str, str]) -> Iterator[None]:
@@ -151,7 +151,7 @@ class Interpreter:
         os.close(output)
         os.environ.update(environment)
         sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8", "surrogateescape")
-        # The same ones each time: what is loaded keeps them, as a logger does.
+        # The same objects each time: loaded code keeps them, as a logger does.
         self._output = self._output if not self._output.closed else _writer(1)
         self._errors = self._errors if not self._errors.closed else _writer(2)
         sys.stdout, sys.stderr = self._output, self._errors
@@ -165,7 +165,7 @@ class Interpreter:
             _libc.fflush(None)
             for descriptor in (0, 1, 2):
                 os.dup2(self._nothing, descriptor)
-            # An alarm that was set is not for the next call.
+            # An alarm that a call has set must not reach the next one.
             signal.setitimer(signal.ITIMER_REAL, 0)
             self._restore_environment()
 
@@ -202,14 +202,14 @@ class Interpreter:
         self._tree = tree
         if sys.path[:1] != [tree]:
             sys.path[:] = [tree, *(path for path in sys.path if path != tree)]
-        # Its files may have come after its folders were last read.
+        # Files may have been added since its folders were last listed.
         for path in [path for path in sys.path_importer_cache if f"{path}/".startswith(f"{tree}/")]:
             del sys.path_importer_cache[path]
 
-    # What is left of it.
+    # After a call.
 
     def _worn(self) -> str:
-        """Why this process should not be used again; empty: it can be."""
+        """Return why this process should not be used again; empty: it can be."""
         if _count():
             return "threads are left"
         if self._memory_now() - self._memory > GROWTH_BYTES_MAX:
@@ -221,7 +221,7 @@ class Interpreter:
         return self._worn_descriptors()
 
     def _worn_descriptors(self) -> str:
-        """Why descriptors that were opened wear it. What is written to the output would go to the next call's."""
+        """Return why open descriptors wear it. Writes to an output that is held open would reach the next call's."""
         numbers = [int(name) for name in _listdir(DESCRIPTORS_OPEN)]
         if any(_number(descriptor) == self._pipe for descriptor in numbers):
             return "its output is held open"
@@ -230,7 +230,7 @@ class Interpreter:
         return ""
 
     def _lowest_free(self) -> int:
-        """The lowest free descriptor: another one than before if some were opened or closed."""
+        """Return the lowest free descriptor. It changes when descriptors below it are opened or closed."""
         free = _dup(0)
         _close(free)
         return free
@@ -239,7 +239,7 @@ class Interpreter:
         try:
             return int(_pread(self._statm, READ_BYTES, 0).split()[1]) * PAGE_BYTES
         except (OSError, ValueError, IndexError):
-            return GROWTH_BYTES_MAX + self._memory + 1  # A call has closed it, or put another in its place.
+            return GROWTH_BYTES_MAX + self._memory + 1  # A call has closed or replaced the descriptor.
 
     def _is_stale(self, tree: str) -> bool:
         if self._tree and tree != self._tree:
@@ -247,7 +247,7 @@ class Interpreter:
         return any(_identity(path) != identity for path, identity in self._files.items())
 
     def _look_around(self, began: int) -> None:
-        """What was loaded: from the tree, which may change, or from elsewhere, which the next one will want too."""
+        """Note new modules: files of the tree, which may change, and libraries for the next interpreter to import."""
         if len(sys.modules) == len(self._known):
             return
         new = set(sys.modules) - self._known
@@ -256,7 +256,7 @@ class Interpreter:
             path = getattr(sys.modules.get(name), "__dict__", {}).get("__file__")
             if isinstance(path, str) and path.startswith(f"{self._tree}/"):
                 identity = _identity(path)
-                # Changed by the call itself, perhaps after it was read.
+                # The call itself may have changed it after it was read.
                 self._files[path] = identity if identity and identity[0] < began else CHANGED
             elif "." not in name and not name.startswith("_") and len(self._libraries) < LIBRARIES_MAX:
                 self._libraries = [*self._libraries, name]
@@ -317,7 +317,7 @@ def _exit(code: object) -> dict[str, Any]:
 
 
 def _show(error: BaseException) -> None:
-    """Without the frames that are not the caller's business."""
+    """Print a traceback without the frames of this program."""
     import traceback
 
     trace = error.__traceback__
@@ -335,7 +335,7 @@ def _last_line(error: BaseException) -> str:
         lines = traceback.format_exception_only(error)
     except Exception:
         return name
-    # After it may be notes, before it the place of a wrong syntax.
+    # Notes may follow it; the place of a syntax error comes before it.
     found = next((line for line in lines if line.partition(":")[0].strip().rpartition(".")[2] == name), name)
     return found.strip()[:ERROR_CHARACTERS_MAX]
 
@@ -355,7 +355,7 @@ def _identity(path: str) -> tuple[int, ...]:
 
 
 def _number(descriptor: int) -> tuple[int, int]:
-    """Which file a descriptor is of."""
+    """Return the device and inode of an open file."""
     try:
         found = _fstat(descriptor)
     except OSError:
@@ -364,16 +364,16 @@ def _number(descriptor: int) -> tuple[int, int]:
 
 
 def main() -> None:
-    # A tree is somebody's work: no caches of ours in it.
+    # No bytecode caches in the tree: it is the tenant's.
     sys.dont_write_bytecode = True
-    # What calls leave behind comes back to it.
+    # The kernel reparents orphans of calls to this process.
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     control = socket.socket(fileno=os.dup(0))
-    # While nothing is called, a signal is not for anybody.
+    # While nothing is called, SIGTERM comes too late for a call.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        Interpreter(control).serve()
+        InterpreterProgram(control).serve()
     except OSError:
         os._exit(NO_RUNNER)
-    # Nothing of what was called is to run now.
+    # Handlers that calls registered for the exit must not run.
     os._exit(0)

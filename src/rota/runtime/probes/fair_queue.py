@@ -1,4 +1,4 @@
-"""A bound on how much goes on at once, with a share of it for everybody."""
+"""A queue that bounds how much runs at once, in total and for each holder."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Lane(Generic[T]):
-    """Begins so many things at once, and no more than a share of them for one holder.
+class FairQueue(Generic[T]):
+    """Begins items, at most `at_once_max` at once and `share_max` of one holder.
 
-    What waits of one holder is begun in the order it came; holders take turns.
+    Items of one holder begin in the order in which they came; holders take turns.
     """
 
     def __init__(
@@ -26,12 +26,12 @@ class Lane(Generic[T]):
         self._waiting: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()
 
     def enter(self, one: T) -> None:
-        """Begin it now, or when it is its turn."""
+        """Begin an item now, or when there is room for it."""
         self._waiting.setdefault(self._holder(one), OrderedDict())[one] = None
         self._go_on()
 
     def leave(self, one: T) -> None:
-        """What was begun has ended."""
+        """Note that an item has ended, and begin the next ones."""
         holder = self._holder(one)
         self._free += 1
         self._begun[holder] -= 1
@@ -40,7 +40,7 @@ class Lane(Generic[T]):
         self._go_on()
 
     def drop(self, one: T) -> None:
-        """Do not begin it, if it still waits."""
+        """Remove an item that waits."""
         holder = self._holder(one)
         waiting = self._waiting.get(holder, OrderedDict())
         waiting.pop(one, None)

@@ -1,4 +1,4 @@
-"""A process in a box that answers calls of a Python function, as its runner has it."""
+"""Answers calls by a Python handler: the runner's side of a process in the box that runs `handler_program`."""
 
 from __future__ import annotations
 
@@ -15,37 +15,35 @@ import msgspec
 from msgspec import Raw, Struct
 
 from rota.api.problems import NOT_JSON
-from rota.runtime.runner import host
-from rota.runtime.runner.box import Box, BoxLost, Command
-from rota.runtime.runner.host import LENGTH_BYTES, READ_BYTES, RESULT_BYTES_MAX, SAID_CHARACTERS_MAX
-from rota.runtime.runner.hosting_loaded import IMPORT_FAILED, NotLoaded
-from rota.runtime.runner.hosting_log import CallLog
+from rota.runtime.runner import handler_program
+from rota.runtime.runner.box import Box, BoxCommand, BoxLost, signal_name
+from rota.runtime.runner.handler_program import LENGTH_BYTES, READ_BYTES, RESULT_BYTES_MAX, SAID_CHARACTERS_MAX
+from rota.runtime.runner.invoker import IMPORT_FAILED, CallLog, LoadFailure
 from rota.runtime.runner.messages import Call, CallReason, Handler
-from rota.runtime.runner.python_calls import name_of
 
 END_SECONDS_MAX = 1.0
-"""Between the end of its connection and that of its process."""
+"""The time in which a process must exit after it has closed its connection."""
 REPLY_BYTES_MAX = RESULT_BYTES_MAX + 64 * 1024
-# Under a name that nobody imports, and not as the main module, which `multiprocessing` would run again.
+# Under a name that no code imports, and not as the main module, which `multiprocessing` would run again.
 PROGRAM = (
     "import importlib.util as util; "
-    f"spec = util.spec_from_file_location('rota host', {str(Path(host.__file__).absolute())!r}); "
+    f"spec = util.spec_from_file_location('rota handler', {str(Path(handler_program.__file__).absolute())!r}); "
     "module = util.module_from_spec(spec); spec.loader.exec_module(module); module.main()"
 )
-# Without the packages of Rota's own Python: a function has those that it requires.
+# Without the packages of Rota's own Python: a function has only those that it requires.
 PYTHON = ("-I", "-S", "-c", PROGRAM)
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Reply(Struct, frozen=True):
-    """What a host says: that it is loaded or not, or something of one call."""
+class HandlerReply(Struct, frozen=True):
+    """A message of the handler program: that it is loaded, that it could not be, a piece of a log, or a result."""
 
     loaded: bool = False
     cancels: bool = False
     failed: str = ""
     said: str = ""
-    """What was written while it was loaded, when that failed."""
+    """The output while it was loaded, if that failed."""
     call: str = ""
     log: str = ""
     result: Raw = Raw()
@@ -53,41 +51,41 @@ class Reply(Struct, frozen=True):
     worn: bool = False
 
 
-class Asked(Struct, frozen=True):
-    """One call, for a host."""
+class CallRequest(Struct, frozen=True):
+    """A call, as it is sent to the handler program."""
 
     call: str
     event: Raw
     seconds: float
     name: str
-    """By which the handler knows it."""
+    """The id of the call in the handler's context."""
 
 
-_decode = msgspec.json.Decoder(Reply).decode
-Ended = Callable[[Any, str, CallReason, Raw, str, int | None], None]
+_decode = msgspec.json.Decoder(HandlerReply).decode
+OnEnd = Callable[[Any, str, CallReason, Raw, str, int | None], None]
 
 
-class PythonHost:
-    """One process, and what is told to it."""
+class PythonInvoker:
+    """Answers calls in one process of the box."""
 
     def __init__(
         self,
         box: Box,
         handler: Handler,
         code: str,
-        ended: Ended,
+        ended: OnEnd,
         worn: Callable[[Any], None],
         died: Callable[[Any, str, int | None], None],
     ) -> None:
-        """`died` is told how, and its exit code if it has ended by itself."""
+        """`died` is called with a message, and with the exit code if the process exited by itself."""
         self.cancels = False
         self.lingering: set[str] = set()
         self._box = box
         self._handler = handler
         self._code = code
-        self._told_end = ended
-        self._told_worn = worn
-        self._told_death = died
+        self._on_end = ended
+        self._on_worn = worn
+        self._on_death = died
         self._loop = asyncio.get_running_loop()
         self._control: socket.socket | None = None
         self._id = ""
@@ -95,15 +93,15 @@ class PythonHost:
         self._arrived = bytearray()
         self._unsent = bytearray()
         self._is_writing = False
-        self._loaded: asyncio.Future[NotLoaded | None] = self._loop.create_future()
+        self._loaded: asyncio.Future[LoadFailure | None] = self._loop.create_future()
 
-    async def load(self) -> NotLoaded | None:
+    async def load(self) -> LoadFailure | None:
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         mine.setblocking(False)
         self._control = mine
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            # What it writes on its own account is in the log of the instance.
+            # Output that is of no call goes to the log of the instance.
             self._id, command = await self._box.run(
                 [sys.executable, *PYTHON], env={}, cwd=self._code, streams=(its.fileno(), 1, 2)
             )
@@ -126,7 +124,7 @@ class PythonHost:
 
     def call(self, call: Call, log: CallLog) -> None:
         self._logs[call.id] = log
-        self._send(Asked(call.id, call.event, call.seconds, call.name or call.id))
+        self._send(CallRequest(call.id, call.event, call.seconds, call.name or call.id))
 
     def cancel(self, id_: str) -> None:
         self._send({"cancel": id_})
@@ -141,21 +139,21 @@ class PythonHost:
         if not self._loaded.done():
             self._loaded.cancel()
         if self._id:
-            # It may not be one that ends by itself when it sees that nobody is there.
+            # A handler may keep the process from exiting when its connection is closed.
             killing = self._loop.create_task(self._kill(self._id))
             killing.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _kill(self, id_: str) -> None:
         await self._box.signal(id_, signal.SIGKILL)
 
-    # To it.
+    # Sending.
 
     def _send(self, message: Mapping[str, Any] | Struct) -> None:
         if self._control is None:
             return
         content = _encode(message)
         if not self._unsent:
-            # After this iteration of the loop: what comes in it goes out as one.
+            # After this iteration of the loop, so that its messages are sent together.
             self._loop.call_soon(self._write)
         self._unsent += len(content).to_bytes(LENGTH_BYTES, "big") + content
 
@@ -167,7 +165,7 @@ class PythonHost:
         except BlockingIOError:
             sent = 0
         except OSError:
-            return  # Its end is told when its process has ended.
+            return  # `_over` reports it when the process has ended.
         del self._unsent[:sent]
         if bool(self._unsent) != self._is_writing:
             self._is_writing = bool(self._unsent)
@@ -176,7 +174,7 @@ class PythonHost:
             else:
                 self._loop.remove_writer(self._control)
 
-    # From it.
+    # Receiving.
 
     def _read(self) -> None:
         assert self._control is not None
@@ -187,7 +185,7 @@ class PythonHost:
         except OSError:
             data = b""
         if not data:
-            # How its process ended is told soon, if it did.
+            # `_over` comes soon, if the process has ended.
             self._loop.remove_reader(self._control)
             self._loop.call_later(END_SECONDS_MAX, self._left)
             return
@@ -196,25 +194,25 @@ class PythonHost:
         while self._control is not None and len(arrived) >= LENGTH_BYTES:
             length = int.from_bytes(arrived[:LENGTH_BYTES], "big")
             if length > REPLY_BYTES_MAX:
-                self._fail("what it said is too long")
+                self._fail("the process of the function sent a message that is too long")
                 return
             if len(arrived) < LENGTH_BYTES + length:
                 return
             content = bytes(arrived[LENGTH_BYTES : LENGTH_BYTES + length])
             del arrived[: LENGTH_BYTES + length]
             try:
-                # A result is passed on as it is: what is no text would be understood by nobody.
+                # A result is passed on as it is, so it must be valid UTF-8.
                 self._take(_decode(content.decode()))
             except NOT_JSON:
-                # What is called may write there, too.
-                self._fail("what it said is not understood")
+                # The handler can write to the socket, too.
+                self._fail("the process of the function sent a message that is not understood")
                 return
 
-    def _take(self, reply: Reply) -> None:
+    def _take(self, reply: HandlerReply) -> None:
         if reply.loaded or reply.failed:
             self.cancels = reply.cancels
             if not self._loaded.done():
-                failed = NotLoaded(IMPORT_FAILED, reply.failed, reply.said[-SAID_CHARACTERS_MAX:])
+                failed = LoadFailure(IMPORT_FAILED, reply.failed, reply.said[-SAID_CHARACTERS_MAX:])
                 self._loaded.set_result(failed if reply.failed else None)
         elif reply.log:
             if reply.call in self._logs:
@@ -222,15 +220,15 @@ class PythonHost:
         else:
             self._logs.pop(reply.call, None)
             reason: CallReason = "Failed" if reply.error else "Succeeded"
-            self._told_end(self, reply.call, reason, reply.result, reply.error, None)
+            self._on_end(self, reply.call, reason, reply.result, reply.error, None)
             if reply.worn:
-                self._told_worn(self)
+                self._on_worn(self)
 
     def _left(self) -> None:
         if self._control is not None:
             self._fail("the process of the function closed its connection")
 
-    def _over(self, command: Command, ended: asyncio.Future[int]) -> None:
+    def _over(self, command: BoxCommand, ended: asyncio.Future[int]) -> None:
         if self._control is None:
             return
         error = ended.exception()
@@ -238,16 +236,16 @@ class PythonHost:
             self._fail(str(error), error)
             return
         code = ended.result()
-        how = f"by {name_of(-code)}" if code < 0 else f"with exit code {code}"
+        how = f"by {signal_name(-code)}" if code < 0 else f"with exit code {code}"
         by_itself = code >= 0 and not command.error
         self._fail(command.error or f"the process of the function ended {how}", exit_code=code if by_itself else None)
 
     def _fail(self, how: str, error: BaseException | None = None, exit_code: int | None = None) -> None:
-        """It is gone, or as good as that."""
+        """Report that the process cannot be used any more."""
         if not self._loaded.done():
             if isinstance(error, BoxLost):
                 self._loaded.set_exception(error)
             else:
-                self._loaded.set_result(NotLoaded(IMPORT_FAILED, how))
+                self._loaded.set_result(LoadFailure(IMPORT_FAILED, how))
             return
-        self._told_death(self, how, exit_code)
+        self._on_death(self, how, exit_code)

@@ -1,12 +1,12 @@
 """Answers the calls of one function, in a box: loads its module once, and calls its handler. Standard library only.
 
-Its standard input is a socket: a message is a length in four bytes and JSON. The first says what to load; then come
-calls. What is called is in the same process as this, and so nothing here is trusted any further than that.
+Its standard input is a socket: a message is a length in four bytes and JSON. The first message names the code to load,
+all others are calls. The handler runs in this very process, so the runner trusts no message from here.
 
-- A handler that is a coroutine function runs on one loop, all others in threads: so many calls at once as it was told.
-- What a call writes, by print or a logger, is told as that call's own; what nobody is known for is the process's.
-- What it returns has to be JSON; what is not is an error that says so.
-- Its memory is looked at after each call: when it has grown too much, that is told, and another process takes over.
+- A handler that is a coroutine function runs on one event loop, any other in `concurrency` threads.
+- Output of a call, by print or a logger, goes to the log of that call; other output goes to that of the instance.
+- A result has to be JSON; any other is reported as an error.
+- The growth of memory is measured after each call: past a bound it is reported, and another process takes over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import sys
 import time
 from _queue import SimpleQueue
 
-# Every start would be longer by `typing`, which nothing needs.
+# Not imported at run time: `typing` makes every start longer.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
@@ -37,45 +37,45 @@ READ_BYTES = 65536
 RESULT_BYTES_MAX = 4 * 1024 * 1024
 ERROR_CHARACTERS_MAX = 2000
 LINE_CHARACTERS_MAX = 8192
-"""Of a line that has no end yet, before it is told anyway."""
+"""The most of a line without an end that is held back before it is sent to the log."""
 GROWTH_BYTES_MAX = 256 * 1024 * 1024
-"""How much memory calls may leave behind, all together."""
+"""The most that memory may grow by all calls together."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 NO_RUNNER = 70
 RESPONSE_BODY = "body"
 SAID_CHARACTERS_MAX = 16 * 1024
-"""Of what was written while the code was loaded, the end, which is told when that fails."""
+"""The end of the output while the code is loaded, so much of which is sent when loading fails."""
 NAMES_SHOWN_MAX = 10
 
 _pid = os.getpid()
 _exit = os._exit
-_current: contextvars.ContextVar[Call] = contextvars.ContextVar("call")
+_current: contextvars.ContextVar[HandlerCall] = contextvars.ContextVar("call")
 
 
 class Context:
-    """What a handler is told of its call, beside the event."""
+    """The second argument of a handler: its call, beside the event."""
 
     def __init__(self, call_id: str, function: str, seconds: float) -> None:
         self.call_id = call_id
         self.function = function
         self.deadline = time.time() + seconds
-        """When the call is ended, in seconds since 1970."""
+        """The time at which the call is ended, in seconds since 1970."""
         self._ends = time.monotonic() + seconds
 
     def remaining_seconds(self) -> float:
-        """How long the call may still take."""
+        """Return the seconds that the call may still take."""
         return max(0.0, self._ends - time.monotonic())
 
     @property
     def logger(self) -> logging.Logger:
-        """What it is told goes to the log of the call."""
+        """A logger that writes to the log of the call."""
         import logging
 
         _log_to_stderr(logging)
         return logging.getLogger(self.function)
 
 
-class Call:
+class HandlerCall:
     """One call, until it is answered."""
 
     def __init__(self, id_: str, event: object, context: Context) -> None:
@@ -83,18 +83,18 @@ class Call:
         self.event = event
         self.context = context
         self.is_over = False
-        self.line: list[str] = []
-        self.line_characters = 0
+        self.unsent: list[str] = []
+        self.unsent_characters = 0
 
 
-class Output(io.TextIOBase):
-    """A standard stream: what is written goes to the call that writes it, else to where it went before."""
+class CallOutput(io.TextIOBase):
+    """A standard stream: output of a call goes to its log, other output to where it went before."""
 
     encoding = "utf-8"
     errors = "backslashreplace"
 
-    def __init__(self, host: Host, descriptor: int) -> None:
-        self._host = host
+    def __init__(self, program: HandlerProgram, descriptor: int) -> None:
+        self._program = program
         self._own = io.TextIOWrapper(
             io.BufferedWriter(io.FileIO(descriptor, "wb", closefd=False)),
             "utf-8",
@@ -114,14 +114,14 @@ class Output(io.TextIOBase):
 
     def write(self, text: str) -> int:
         call = _current.get(None)
-        # A fork of this process must not speak for it.
+        # A fork of this process must not write to its socket.
         if call is None or call.is_over or os.getpid() != _pid:
-            self._host.note_said(text)
+            self._program.note_said(text)
             return self._own.write(text)
-        call.line.append(text)
-        call.line_characters += len(text)
-        if "\n" in text or call.line_characters > LINE_CHARACTERS_MAX:
-            self._host.tell_log(call)
+        call.unsent.append(text)
+        call.unsent_characters += len(text)
+        if "\n" in text or call.unsent_characters > LINE_CHARACTERS_MAX:
+            self._program.send_log(call)
         return len(text)
 
     def flush(self) -> None:
@@ -129,11 +129,11 @@ class Output(io.TextIOBase):
         if call is None or call.is_over or os.getpid() != _pid:
             self._own.flush()
         else:
-            self._host.tell_log(call)
+            self._program.send_log(call)
 
 
-class Host:
-    """Calls a handler for as long as its runner is there."""
+class HandlerProgram:
+    """Calls the handler until its runner closes the connection."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -141,41 +141,41 @@ class Host:
         self._arrived = bytearray()
         self._handler: Callable[..., Any] = print
         self._function = ""
-        self._queue: SimpleQueue[Call] = SimpleQueue()
+        self._queue: SimpleQueue[HandlerCall] = SimpleQueue()
         self._loop: AbstractEventLoop | None = None
         self._tasks: dict[str, Task[None]] = {}
         self._memory = 0
         self._said: str | None = ""
-        """What was written while the code is loaded; None: it is."""
+        """The output so far while the code is loaded; None: it is loaded."""
 
     def serve(self) -> None:
-        told = self._receive()
-        if told is None:
+        settings = self._receive()
+        if settings is None:
             return
-        sys.stdout, sys.stderr = Output(self, 1), Output(self, 2)
+        sys.stdout, sys.stderr = CallOutput(self, 1), CallOutput(self, 2)
         try:
-            self._handler = self._loaded(told)
+            self._handler = self._loaded(settings)
         except BaseException as error:
             _show(error)
             sys.stderr.flush()
-            self._tell({"failed": why_not_loaded(error, told["code"]), "said": self._said})
+            self._send_message({"failed": why_not_loaded(error, settings["code"]), "said": self._said})
             return
         self._said = None
         self._memory = _memory()
-        self._tell({"loaded": True, "cancels": self._loop is not None})
+        self._send_message({"loaded": True, "cancels": self._loop is not None})
         _thread.start_new_thread(self._read, ())
         if self._loop is not None:
             self._loop.run_forever()
             return
-        for _ in range(told["concurrency"] - 1):
+        for _ in range(settings["concurrency"] - 1):
             _thread.start_new_thread(self._work, ())
         self._work()
 
-    def _loaded(self, told: dict[str, Any]) -> Callable[..., Any]:
-        self._function = told["function"]
-        packages = [told["packages"]] if told["packages"] else []
-        sys.path[:] = [told["code"], *packages, *sys.path]
-        found = _handler_of(told["entrypoint"], told["code"])
+    def _loaded(self, settings: dict[str, Any]) -> Callable[..., Any]:
+        self._function = settings["function"]
+        packages = [settings["packages"]] if settings["packages"] else []
+        sys.path[:] = [settings["code"], *packages, *sys.path]
+        found = _handler_of(settings["entrypoint"], settings["code"])
         if "logging" in sys.modules:
             _log_to_stderr(sys.modules["logging"])
         if _is_async(found):
@@ -188,21 +188,21 @@ class Host:
         if self._said is not None:
             self._said = (self._said + text)[-SAID_CHARACTERS_MAX:]
 
-    # What comes.
+    # Messages.
 
     def _read(self) -> None:
-        """In a thread of its own: it has to be seen at once that the runner is gone."""
+        """Receive messages, in a thread of its own, so that the end of the runner is noticed at once."""
         while (message := self._receive()) is not None:
             if self._loop is not None:
-                # All that has come together wakes the loop once.
+                # Messages that came together wake the loop once.
                 self._loop.call_soon_threadsafe(self._take_all, [message, *self._arrived_messages()])
             elif "cancel" not in message:
                 self._queue.put(self._call_of(message))
         _exit(NO_RUNNER)
 
-    def _call_of(self, message: dict[str, Any]) -> Call:
+    def _call_of(self, message: dict[str, Any]) -> HandlerCall:
         id_ = message["call"]
-        return Call(id_, message["event"], Context(message.get("name", id_), self._function, message["seconds"]))
+        return HandlerCall(id_, message["event"], Context(message.get("name", id_), self._function, message["seconds"]))
 
     def _take_all(self, messages: list[dict[str, Any]]) -> None:
         for message in messages:
@@ -224,7 +224,7 @@ class Host:
         return self._next()
 
     def _arrived_messages(self) -> Iterator[dict[str, Any]]:
-        """Messages that are here whole."""
+        """Yield the messages that have arrived completely."""
         while len(self._arrived) >= LENGTH_BYTES and len(self._arrived) >= LENGTH_BYTES + _length(self._arrived):
             yield self._next()
 
@@ -242,7 +242,7 @@ class Host:
             call = self._queue.get()
             contextvars.Context().run(self._one, call)
 
-    def _one(self, call: Call) -> None:
+    def _one(self, call: HandlerCall) -> None:
         _current.set(call)
         try:
             value = self._handler(call.event, call.context)
@@ -255,13 +255,13 @@ class Host:
 
     # Calls on the loop.
 
-    def _begin(self, call: Call) -> None:
+    def _begin(self, call: HandlerCall) -> None:
         assert self._loop is not None
         context = contextvars.Context()
         context.run(_current.set, call)
         self._tasks[call.id] = self._loop.create_task(self._one_of_many(call), context=context)
 
-    async def _one_of_many(self, call: Call) -> None:
+    async def _one_of_many(self, call: HandlerCall) -> None:
         try:
             value = await self._handler(call.event, call.context)
         except BaseException as error:
@@ -276,9 +276,9 @@ class Host:
         if task is not None:
             task.cancel()
 
-    # What comes of them.
+    # Answers.
 
-    def _returned(self, call: Call, value: Any) -> None:
+    def _returned(self, call: HandlerCall, value: Any) -> None:
         try:
             text = as_json(value)
         except Exception as error:
@@ -288,37 +288,37 @@ class Host:
             return
         self._answer(call, {}, text)
 
-    def _failed(self, call: Call, error: BaseException) -> None:
+    def _failed(self, call: HandlerCall, error: BaseException) -> None:
         _show(error)
         self._answer(call, {"error": last_line(error)})
 
-    def _answer(self, call: Call, answer: dict[str, Any], result: bytes = b"") -> None:
+    def _answer(self, call: HandlerCall, answer: dict[str, Any], result: bytes = b"") -> None:
         if os.getpid() != _pid:
-            _exit(1)  # A fork of the call that came back from it, too.
-        self.tell_log(call)
+            _exit(1)  # The handler forked, and the child returned from it as well.
+        self.send_log(call)
         call.is_over = True
         answer["call"] = call.id
         if _memory() - self._memory > GROWTH_BYTES_MAX:
             answer["worn"] = True
         if result:
-            # It is JSON already.
+            # The result is encoded already.
             self._send(b'%b, "result": %b}' % (json.dumps(answer).encode()[:-1], result))
         else:
-            self._tell(answer)
+            self._send_message(answer)
 
-    def tell_log(self, call: Call) -> None:
-        line, call.line, call.line_characters = call.line, [], 0
-        # What is no text would not be understood.
-        text = "".join(line).encode(errors="backslashreplace").decode()
+    def send_log(self, call: HandlerCall) -> None:
+        pieces, call.unsent, call.unsent_characters = call.unsent, [], 0
+        # Lone surrogates cannot be encoded.
+        text = "".join(pieces).encode(errors="backslashreplace").decode()
         if text:
-            self._tell({"call": call.id, "log": text})
+            self._send_message({"call": call.id, "log": text})
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _send_message(self, message: dict[str, Any]) -> None:
         self._send(json.dumps(message).encode())
 
     def _send(self, content: bytes) -> None:
         try:
-            # At once: what is called next might block the loop, or end this process.
+            # Sent at once: the next handler might block the loop, or end this process.
             with self._sending:
                 self._control.sendall(len(content).to_bytes(LENGTH_BYTES, "big") + content)
         except OSError:
@@ -352,7 +352,7 @@ def _handler_of(entrypoint: str, code: str) -> Callable[..., Any]:
 
 
 def as_json(value: Any) -> bytes:
-    """A result as JSON. Raises what says why it is none."""
+    """Encode a result as JSON. Raises TypeError or ValueError that tells the author of the handler why it cannot be."""
     if isinstance(value, dict) and isinstance(value.get(RESPONSE_BODY), bytes | bytearray | memoryview):
         import base64
 
@@ -376,7 +376,7 @@ def as_json(value: Any) -> bytes:
 def _is_async(handler: Any) -> bool:
     import inspect
 
-    own = getattr(type(handler), "__call__", None)  # noqa: B004 - what it is, and not whether it is there
+    own = getattr(type(handler), "__call__", None)  # noqa: B004 - the method itself is needed
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(own)
 
 
@@ -390,13 +390,13 @@ def _awaited(value: Any) -> Any:
 
 
 def _log_to_stderr(logging: Any) -> None:
-    """Loggers that nobody has told where to write."""
+    """Send loggers to stderr, unless the function has configured logging itself."""
     if not logging.root.handlers:
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
 
 
 def _show(error: BaseException) -> None:
-    """Without the frames that are not the caller's business."""
+    """Print a traceback without the frames of this program."""
     import traceback
 
     trace = error.__traceback__
@@ -411,7 +411,7 @@ def _is_machinery(file: str) -> bool:
 
 
 def why_not_loaded(error: BaseException, code: str) -> str:
-    """The last line of the traceback, and the place in the code that it comes from."""
+    """Return the last line of the traceback, with the file and line of the code that it comes from."""
     if isinstance(error, NoHandler):
         return str(error)[:ERROR_CHARACTERS_MAX]
     said, place = last_line(error), ""
@@ -428,7 +428,7 @@ def why_not_loaded(error: BaseException, code: str) -> str:
 
 
 def last_line(error: BaseException) -> str:
-    """What an error says of itself, in one line."""
+    """Return the type and message of an error in one line."""
     import traceback
 
     name = type(error).__name__
@@ -436,7 +436,7 @@ def last_line(error: BaseException) -> str:
         lines = traceback.format_exception_only(error)
     except Exception:
         return name
-    # After it may be notes, before it the place of a wrong syntax.
+    # Notes may follow it; the place of a syntax error comes before it.
     found = next((line for line in lines if line.partition(":")[0].strip().rpartition(".")[2] == name), name)
     return found.strip().encode(errors="replace").decode()[:ERROR_CHARACTERS_MAX]
 
@@ -464,5 +464,5 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     os.dup2(nothing, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    Host(control).serve()
+    HandlerProgram(control).serve()
     _exit(0)
