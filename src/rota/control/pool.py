@@ -21,7 +21,7 @@ from rota.control.instances.states import is_draining
 from rota.control.instances.template import restart_stamps
 from rota.control.making.interface import InstanceResources
 from rota.control.quotas.asking import READS, ask, gates_of
-from rota.control.scaling import Book, Decision
+from rota.control.scaling import Autoscaler, Decision
 from rota.control.storages import drop_left
 from rota.control.unhonoured import conditions, tell, unhonoured
 from rota.control.workers import template_of
@@ -74,7 +74,7 @@ class Pools(Gate[WorkerPool]):
         """What a pool asked for when it was looked at."""
         self._stale: dict[Key, float | None] = {}
         """Pools of which only who has their instances has changed since, and from when on that is known."""
-        self._books: dict[Key, Book] = {}
+        self._autoscalers: dict[Key, Autoscaler] = {}
         """Of pools that scale by demand."""
 
     def wants(self, old: Object | None, new: Object | None) -> bool:
@@ -84,10 +84,10 @@ class Pools(Gate[WorkerPool]):
         if owner is None or owner.kind != WorkerPool.api.name:
             return True
         key = Key((new or old).metadata.namespace, owner.name)  # type: ignore[union-attr]
-        book = self._books.get(key)
-        if book is not None and owner.uid == book.pool.metadata.uid:
-            book.seen(cast("Instance | None", new), (new or old).metadata.uid)  # type: ignore[union-attr]
-            if book.is_outgrown:
+        autoscaler = self._autoscalers.get(key)
+        if autoscaler is not None and owner.uid == autoscaler.pool.metadata.uid:
+            autoscaler.note_instance(cast("Instance | None", new), (new or old).metadata.uid)  # type: ignore[union-attr]
+            if autoscaler.is_outgrown:
                 self._looked.pop(key, None)
                 return True
         if key in self._looked and isinstance(old, Instance) and isinstance(new, Instance) and _same_but_held(old, new):
@@ -113,7 +113,7 @@ class Pools(Gate[WorkerPool]):
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         # What was known may be from a time when somebody else saw to the pools.
-        self._books.clear()
+        self._autoscalers.clear()
         # Of pools that went while nobody was there.
         for namespace, owner in self._resources.storages() if self._resources is not None else ():
             wake(Key(namespace, owner.name))
@@ -133,10 +133,10 @@ class Pools(Gate[WorkerPool]):
         if pool.kind != WorkerPool.api.name:
             return
         key = Key(pool.namespace, pool.name)
-        book = self._books.get(key)
-        if book is not None and self._executor is not None:
-            book.waits(self._executor.waiting(book.pool))
-            if book.is_outgrown:
+        autoscaler = self._autoscalers.get(key)
+        if autoscaler is not None and self._executor is not None:
+            autoscaler.note_waiting(self._executor.waiting(autoscaler.pool))
+            if autoscaler.is_outgrown:
                 self._looked.pop(key, None)
                 wake(key)
                 return
@@ -148,7 +148,7 @@ class Pools(Gate[WorkerPool]):
     def gone(self, context: Context, key: Key) -> Promise:
         self._looked.pop(key, None)
         self._stale.pop(key, None)
-        self._books.pop(key, None)
+        self._autoscalers.pop(key, None)
         if self._executor is not None:
             self._executor.forget(PoolKey(key.namespace, key.name))
         return DONE if self._resources is None else drop_left(context, self._resources, key)
@@ -183,13 +183,15 @@ class Pools(Gate[WorkerPool]):
         """What its load asks for, of a pool that scales by demand."""
         scale = pool.spec.scale
         if scale is None:
-            self._books.pop(key, None)
+            self._autoscalers.pop(key, None)
             return None
-        book = self._books.get(key)
-        if book is None or book.pool.metadata.uid != pool.metadata.uid:
-            book = self._books[key] = Book(pool, scale)
+        autoscaler = self._autoscalers.get(key)
+        if autoscaler is None or autoscaler.pool.metadata.uid != pool.metadata.uid:
+            autoscaler = self._autoscalers[key] = Autoscaler(pool, scale)
         own = [one for one in there if (owner := controller_of(one)) is not None and owner.uid == pool.metadata.uid]
-        return book.look(pool, scale, own, self._executor.waiting(pool) if self._executor is not None else None, now)
+        return autoscaler.evaluate(
+            pool, scale, own, self._executor.waiting(pool) if self._executor is not None else None, now
+        )
 
     def _status(self, context: Context, pool: WorkerPool, made: Plan, opened: list[Condition], done: int) -> Any:
         status = status_of(pool)
@@ -216,11 +218,11 @@ class Pools(Gate[WorkerPool]):
         )
 
     def _limited(self, pool: WorkerPool) -> list[Condition]:
-        book = self._books.get(Key(pool.metadata.namespace, pool.metadata.name))
+        autoscaler = self._autoscalers.get(Key(pool.metadata.namespace, pool.metadata.name))
         scale = pool.spec.scale
-        if book is None or scale is None:
+        if autoscaler is None or scale is None:
             return []
-        if not book.is_limited:
+        if not autoscaler.is_limited:
             return [Condition(type=LIMITED, status="False", reason="WithinBounds")]
         message = f"more is asked for than scale.max allows, which is {scale.max}"
         return [Condition(type=LIMITED, status="True", reason="AtMax", message=message)]

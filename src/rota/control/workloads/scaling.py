@@ -18,7 +18,7 @@ from typing import NamedTuple
 from rota.api.pool import PoolScale
 from rota.api.workload import PlacementScale
 from rota.client import Key
-from rota.control.scaling.planner import Decision, Past, began, decide
+from rota.control.scaling.planner import Decision, History, decide, initial_history
 
 DEAD_ZONE_PART = 10
 """Within so small a part of the target nothing changes."""
@@ -57,7 +57,7 @@ class Scaling:
     """Remembers, for each placement in each city, what was needed of late."""
 
     def __init__(self) -> None:
-        self._past: dict[tuple[Key, str, str], Past] = {}
+        self._past: dict[tuple[Key, str, str], History] = {}
 
     def forget(self, workload: Key) -> None:
         for one in [one for one in self._past if one[0] == workload]:
@@ -75,7 +75,7 @@ class Scaling:
         everyone = list(there)
         bounds = PoolScale(min=scale.min, max=scale.max, target_idle=0, scale_down_seconds=DOWN_SECONDS)
         # After a restart everything that is there was needed until now.
-        past = self._past.get(id_) or began(sum(one.replicas for one in everyone), now)
-        decision = decide(bounds, needed(target, everyone), past, now)
-        self._past[id_] = decision.past
+        history = self._past.get(id_) or initial_history(sum(one.replicas for one in everyone), now)
+        decision = decide(bounds, needed(target, everyone), history, now)
+        self._past[id_] = decision.history
         return decision
