@@ -24,7 +24,7 @@ from rota.control.instances.template import UNIT_NANOS
 from rota.control.making.interface import InstanceResources
 from rota.control.plane import Plane
 from rota.control.quotas.asking import READS, ask, gates_of
-from rota.control.quotas.opening import open_gate
+from rota.control.quotas.gates import open_gate
 from rota.control.sizes import size_of
 from rota.control.storages import drop_left
 from rota.control.unhonoured import conditions, of_template, tell

@@ -28,7 +28,7 @@ from rota.control.instances.states import USED, is_used
 from rota.control.instances.subjects import owner_of, subject_of
 from rota.control.making.interface import InstanceMaker, Observed, Obstacle
 from rota.control.plane import HERE, Plane
-from rota.control.quotas.telling import Gated, quota_condition
+from rota.control.quotas.gates import GatedInstances, quota_condition
 from rota.control.storages import has_heir
 from rota.control.unhonoured import conditions
 from rota.engine import DONE, Context, Done, Outcome, Promise, RequeueAfter, Watch
@@ -60,7 +60,7 @@ class Instances(Gate[Instance]):
         self._executor = executor
         self._plane = plane
         self._memories: dict[Key, Memory] = {}
-        self._gated = Gated()
+        self._gated = GatedInstances()
         self.watches = (Watch(Quota, self._gated.by_quota),)
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:

@@ -22,7 +22,7 @@ from rota.control.instances import ready_condition
 from rota.control.making.resolving import unrunnable
 from rota.control.plane import HERE
 from rota.control.pool import Pools
-from rota.control.quotas.telling import Gated, quota_condition
+from rota.control.quotas.gates import GatedInstances, quota_condition
 from rota.control.schedules.regions import region_of
 from rota.control.spawners.apis import API_NOT_ALLOWED, Apis
 from rota.control.spawners.statuses import is_complete, template_problem
@@ -174,7 +174,7 @@ class SimulatedInstances(Gate[Instance]):
     def __init__(self, kept: Collection[str] = ()) -> None:
         super().__init__(Instance)
         self._kept = kept
-        self._gated = Gated()
+        self._gated = GatedInstances()
         self.watches = (Watch(Quota, self._gated.by_quota),)
 
     async def sync(self, context: Context, obj: Instance) -> Outcome:
