@@ -26,8 +26,8 @@ from rota.control.functions.standing import PREPARING, PROGRESS, code_of, not_he
 from rota.control.gate import READY, Gate, status_of
 from rota.control.instance_actions import RUNTIME_FINALIZER, carry_out
 from rota.control.instances import Create, Delete
+from rota.control.instances.names import subject_of
 from rota.control.instances.reasons import blocker, is_ready
-from rota.control.instances.subjects import subject_of
 from rota.control.plane import HERE, Plane
 from rota.control.quotas.asking import READS, ask
 from rota.control.tasks.lifecycle import time_of

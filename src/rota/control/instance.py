@@ -19,13 +19,11 @@ from rota.control.holds.executor import Executor
 from rota.control.holds.options import has_runner
 from rota.control.instance_actions import RUNTIME_FINALIZER
 from rota.control.instances import lifecycle, ready_condition
-from rota.control.instances.baseline import Baseline
 from rota.control.instances.lifecycle import AVAILABLE, PROGRAMMED, Found, phase_of, unavailable
-from rota.control.instances.memory import Memory
-from rota.control.instances.names import controller_of
+from rota.control.instances.memory import Baseline, Memory
+from rota.control.instances.names import controller_of, owner_of, subject_of
 from rota.control.instances.reasons import is_noticed, is_ready
 from rota.control.instances.states import USED, is_used
-from rota.control.instances.subjects import owner_of, subject_of
 from rota.control.making.interface import InstanceMaker, Observed, Obstacle
 from rota.control.plane import HERE, Plane
 from rota.control.quotas.gates import GatedInstances, quota_condition

@@ -30,7 +30,7 @@ from rota.control.functions.unserved import UnservedFunctions
 from rota.control.gate import Gate, Settling
 from rota.control.holds.executor import Executor
 from rota.control.instance import Instances
-from rota.control.instances.subjects import subject_of
+from rota.control.instances.names import subject_of
 from rota.control.making.interface import InstanceMaker
 from rota.control.making.local import LocalMaker
 from rota.control.plane import HERE, Plane

@@ -21,7 +21,7 @@ from rota.control.function import Serving
 from rota.control.functions.line import Begun, Line
 from rota.control.functions.planning import CONTAINER, own
 from rota.control.functions.recorded import kept_uid
-from rota.control.instances.subjects import subject_of
+from rota.control.instances.names import subject_of
 from rota.engine.objects import Objects, get
 from rota.registry.errors import not_found
 from rota.runtime.archive import Item, Reader, log_of

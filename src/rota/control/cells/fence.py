@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, cast
 from rota.api import Instance, Kind, WorkloadDeployment
 from rota.client import Key, Update
 from rota.control.cells.names import source_of
-from rota.control.instances.names import controller_of
-from rota.control.instances.subjects import subject_of
+from rota.control.instances.names import controller_of, subject_of
 from rota.engine.clock import Clock
 from rota.engine.objects import Objects
 from rota.runtime.interface import Runtime, Subject

@@ -20,8 +20,7 @@ from rota.control.functions.counting import Counting
 from rota.control.functions.line import Asked, Begun, Ended, Line, NotCalled
 from rota.control.functions.planning import Version
 from rota.control.functions.routing import Worker
-from rota.control.instances.names import controller_of
-from rota.control.instances.subjects import subject_of
+from rota.control.instances.names import controller_of, subject_of
 from rota.engine.clock import Clock, Limit
 from rota.engine.metrics import Metrics
 from rota.engine.objects import Objects, get

@@ -17,7 +17,7 @@ from rota.control.gate import status_of
 from rota.control.holds.options import has_runner
 from rota.control.instances import storage_name
 from rota.control.instances.lifecycle import AVAILABLE, is_same_run
-from rota.control.instances.subjects import owner_of, subject_of
+from rota.control.instances.names import owner_of, subject_of
 from rota.control.making import ports
 from rota.control.making.interface import Description, Observed, Obstacle
 from rota.control.making.preparing import configuration, preparation

@@ -10,8 +10,7 @@ from rota.api.egress import Policy
 from rota.api.instance import Container
 from rota.control.holds.options import as_held, has_runner
 from rota.control.instances import Size, storage_name
-from rota.control.instances.names import CITY_LABEL, TERM
-from rota.control.instances.subjects import owner_of, subject_of
+from rota.control.instances.names import CITY_LABEL, TERM, owner_of, subject_of
 from rota.control.instances.template import UNIT_NANOS, nanos
 from rota.control.making.ports import environment
 from rota.control.networks import network_of, targets_of

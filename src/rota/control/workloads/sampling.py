@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from rota.api import Instance
 from rota.client import Key
+from rota.control.instances.names import subject_of
 from rota.control.instances.reasons import is_ready
-from rota.control.instances.subjects import subject_of
 from rota.control.making.interface import InstanceResources
 from rota.runtime.interface import Subject
 
