@@ -31,7 +31,7 @@ from rota.control.instances.reasons import blocker, is_ready
 from rota.control.plane import HERE, Plane
 from rota.control.quotas.asking import READS, ask
 from rota.control.tasks.lifecycle import time_of
-from rota.control.unhonoured import conditions, tell, unhonoured
+from rota.control.unhonoured import conditions, record_unhonoured, unhonoured
 from rota.engine import DONE, Blocked, Context, Done, Failed, Objects, Outcome, Promise, RequeueAfter
 from rota.engine.clock import Clock, Timer
 from rota.engine.references import id_of
@@ -155,7 +155,7 @@ class Functions(Gate[Function]):
         line.held_up = ""
         line.good = line.good or last_loaded(obj.status)
         ignored = conditions(obj, unhonoured(obj))
-        tell(context, obj, ignored)
+        record_unhonoured(context, obj, ignored)
         opened = [*opened, *ignored]
         if (elsewhere := not_here(obj, self._plane)) is not None:
             line.held_up = elsewhere.message

@@ -14,7 +14,7 @@ from rota.api.function import ScheduleStatus
 from rota.api.problems import invalid
 from rota.api.zones import NoSuchZone
 from rota.client import Key
-from rota.control.gate import Settling, status_of, with_conditions
+from rota.control.gate import ReadyGate, status_of, with_conditions
 from rota.control.plane import HERE, Plane
 from rota.control.schedules.ahead import READY_MAX, Ahead
 from rota.control.schedules.firing import Firing, Shot
@@ -64,7 +64,7 @@ class Standing(NamedTuple):
     prunable: list[Run]
 
 
-class Schedules(Settling[Schedule]):
+class Schedules(ReadyGate[Schedule]):
     """Says how schedules are, and fires those that are due, all of them by one timer."""
 
     owns = (Task,)

@@ -12,7 +12,7 @@ from rota.api.spawner import ITEMS_MAX, GitHubSource, TaskSpawnerStatus
 from rota.api.templates import TemplateError
 from rota.client import Client, Key
 from rota.client.connection import Limits
-from rota.control.gate import Settling, status_of, with_conditions
+from rota.control.gate import ReadyGate, status_of, with_conditions
 from rota.control.spawners.apis import API_NOT_ALLOWED, Api, Apis
 from rota.control.spawners.github import Trouble
 from rota.control.spawners.hooks import Hooks
@@ -74,7 +74,7 @@ class Spawning:
         return end
 
 
-class Spawners(Settling[TaskSpawner]):
+class Spawners(ReadyGate[TaskSpawner]):
     """Polls, makes the Tasks of what waits, and says how things are."""
 
     owns = (Task,)

@@ -1,4 +1,4 @@
-"""Every controller there is."""
+"""The table of all controllers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rota.control.function import Functions, Serving
 from rota.control.functions.counting import Counting as FunctionCounting
 from rota.control.functions.tasks import CalledTasks
 from rota.control.functions.unserved import UnservedFunctions
-from rota.control.gate import Gate, Settling
+from rota.control.gate import Gate, ReadyGate
 from rota.control.holds.executor import Executor
 from rota.control.instance import Instances
 from rota.control.instances.names import subject_of
@@ -64,18 +64,17 @@ def controllers(
     fence: Fence | None = None,
     claim_ended: Callable[[str], None] = lambda uid: None,
 ) -> list[Reconciler]:
-    """New controllers, one a lane. Without a runtime, none that would make or run instances.
+    """Return new controllers, one for each lane of the engine.
 
-    Without spawning, none that makes tasks, by the clock or of items. `heard`: when cells were last heard of.
-    `fence`: what this cell may run of what its hub moves when the cell is lost. `claim_ended` gets the uid of a claim
-    whose hold ends.
+    Without a runtime, none makes or runs instances. Without spawning, none makes tasks from schedules and spawners.
+    `claim_ended` is called with the uid of a claim whose hold ends.
     """
     maker = LocalMaker(runtime, runners, fence) if runtime is not None else None
     return [
         Shipped(plane),
         EventRetention(),
-        Settling(Workspace),
-        Settling(AgentConfig),
+        ReadyGate(Workspace),
+        ReadyGate(AgentConfig),
         *(
             (Gate(WorkerPool), Gate(Task), Gate(Claim))
             if runtime is None or maker is None
@@ -99,8 +98,7 @@ def _running(
     plane: Plane,
     claim_ended: Callable[[str], None],
 ) -> list[Reconciler]:
-    """Those that have something run."""
-
+    """Return the controllers that need a runtime."""
     archive = runtime.archive
 
     def make_job(objects: Objects, task: Task, instance: Instance, id_: str) -> Job:

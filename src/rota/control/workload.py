@@ -25,7 +25,7 @@ from rota.api.workload import REBALANCE, Placement, TemplateMeta, WorkloadDeploy
 from rota.client import Key
 from rota.control.cells.heard import Heard, moves_after
 from rota.control.cells.names import HUB_IS_OLDER, MOVING_SINCE, SYNCED, is_bound
-from rota.control.gate import Gate, say, status_of
+from rota.control.gate import Gate, status_of, write_conditions
 from rota.control.instances import Size
 from rota.control.instances.names import STEM_LENGTH_MAX, tailed
 from rota.control.instances.template import TEMPLATE_RESTARTED
@@ -145,7 +145,7 @@ class Workloads(Gate[Workload]):
     async def go_on(self, context: Context, obj: Workload, opened: list[Condition]) -> Outcome:
         if not self._plane.places:
             message = f'this is cell "{self._plane.cell}", which runs what its hub places: apply it at the hub'
-            await say(
+            await write_conditions(
                 context, obj, [*opened, Condition(type=AVAILABLE, status="False", reason="NotTheHub", message=message)]
             )
             return DONE

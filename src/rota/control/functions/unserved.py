@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rota.api import Condition, Function
 from rota.control.functions.standing import not_ready
-from rota.control.gate import Gate, say
+from rota.control.gate import Gate, write_conditions
 from rota.engine import DONE, Context, Outcome
 
 NOT_SERVED = "NotServed"
@@ -18,5 +18,5 @@ class UnservedFunctions(Gate[Function]):
         super().__init__(Function)
 
     async def go_on(self, context: Context, obj: Function, opened: list[Condition]) -> Outcome:
-        await say(context, obj, [*opened, not_ready(NOT_SERVED, WHY)])
+        await write_conditions(context, obj, [*opened, not_ready(NOT_SERVED, WHY)])
         return DONE
