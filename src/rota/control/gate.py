@@ -7,7 +7,7 @@ saves a write.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rota.api import Condition, Object
 from rota.api.meta import empty_status
@@ -25,6 +25,13 @@ NOTICE_SECONDS = 5.0
 
 Objects that are applied together come one after the other.
 """
+
+
+class Problem(NamedTuple):
+    """A reason for which an object is not ready, with a message."""
+
+    reason: str
+    message: str
 
 
 class Gate(ObjectReconciler[T]):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from rota.control.gate import Problem
 
 LOCAL = "local"
 """The name of the cell, and of the city, of a server without a hub."""
@@ -22,3 +25,11 @@ class Plane(NamedTuple):
 
 HERE = Plane()
 """The plane of a server without a hub."""
+
+
+def region_of(regions: Sequence[str], plane: Plane) -> str | Problem:
+    """Return the city in which a function or schedule with these regions runs: the plane's own."""
+    if not regions or plane.city in regions:
+        return plane.city
+    wanted = ", ".join(regions)
+    return Problem("RegionNotServed", f"none of its regions is served here: {wanted}; this server is {plane.city}")

@@ -20,10 +20,9 @@ from rota.control.gate import READY, Gate, status_of, with_conditions
 from rota.control.instance_actions import RUNTIME_FINALIZER
 from rota.control.instances import ready_condition
 from rota.control.making.resolving import unrunnable
-from rota.control.plane import HERE
+from rota.control.plane import HERE, region_of
 from rota.control.pool import Pools
 from rota.control.quotas.gates import GatedInstances, quota_condition
-from rota.control.schedules.regions import region_of
 from rota.control.spawners.apis import API_NOT_ALLOWED, Apis
 from rota.control.spawners.statuses import is_complete, template_problem
 from rota.control.tasks.jobs import CannotRun, check_role, worker_of

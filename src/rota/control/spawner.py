@@ -12,7 +12,7 @@ from rota.api.spawner import ITEMS_MAX, GitHubSource, TaskSpawnerStatus
 from rota.api.templates import TemplateError
 from rota.client import Client, Key
 from rota.client.connection import Limits
-from rota.control.gate import ReadyGate, status_of, with_conditions
+from rota.control.gate import Problem, ReadyGate, status_of, with_conditions
 from rota.control.spawners.apis import API_NOT_ALLOWED, Api, Apis
 from rota.control.spawners.github import Trouble
 from rota.control.spawners.hooks import Hooks
@@ -21,7 +21,6 @@ from rota.control.spawners.making import Body, Maker, adopted, grown, room_of, t
 from rota.control.spawners.poll import Poll
 from rota.control.spawners.polling import LIMITS, Asked, read
 from rota.control.spawners.statuses import (
-    Problem,
     invalid_task,
     is_complete,
     pause_before,

@@ -8,8 +8,7 @@ from rota.api import Condition, Function, Instance
 from rota.control.functions.loading import Known
 from rota.control.functions.planning import Version
 from rota.control.gate import READY
-from rota.control.plane import Plane
-from rota.control.schedules.regions import region_of
+from rota.control.plane import Plane, region_of
 
 LOADING, PREPARING, STARTING, UPDATING = "Loading", "Preparing", "Starting", "Updating"
 PROGRESS = (LOADING, PREPARING, STARTING, UPDATING)

@@ -13,11 +13,11 @@ from rota.api import TaskSpawner
 from rota.api.spawner import WebhookSource
 from rota.api.templates import TemplateError
 from rota.client import Client, Key
-from rota.control.gate import status_of
+from rota.control.gate import Problem, status_of
 from rota.control.spawners.items import Item, task_name
 from rota.control.spawners.making import Maker, grown, room_of, task_of
 from rota.control.spawners.signature import is_signed, keys_of
-from rota.control.spawners.statuses import Problem, invalid_task, said
+from rota.control.spawners.statuses import invalid_task, said
 from rota.control.spawners.webhook import FORM, BadBody, Ignored, item_of
 from rota.control.values import secret
 from rota.engine.clock import Clock

@@ -6,10 +6,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from rota.control.gate import Problem
 from rota.control.spawners.github import Trouble
 from rota.control.spawners.items import Item, tail_of
 from rota.control.spawners.polling import Listing
-from rota.control.spawners.statuses import Problem
 
 BACKOFF_SECONDS_FIRST = 5.0
 BACKOFF_SECONDS_MAX = 900.0

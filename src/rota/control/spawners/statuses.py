@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 from rota.api import Condition, TaskSpawner
@@ -12,7 +10,7 @@ from rota.api.model import TEXT_LENGTH_MAX
 from rota.api.problems import invalid
 from rota.api.spawner import TaskSpawnerStatus
 from rota.api.templates import SPAWNER_TEMPLATES
-from rota.control.gate import READY, RESOLVED
+from rota.control.gate import READY, RESOLVED, Problem
 from rota.registry import ApiError
 
 COUNTS_SECONDS = 10.0
@@ -22,13 +20,6 @@ POLL_TIME_SECONDS = 60.0
 
 CAUSES_MAX = 5
 """Of what is wrong with a Task, how much is told."""
-
-
-class Problem(NamedTuple):
-    """Why a spawner does not do what it should."""
-
-    reason: str
-    message: str
 
 
 def template_problem(spawner: TaskSpawner) -> Problem | None:
