@@ -14,8 +14,7 @@ import msgspec
 from rota.api import Claim, Condition, Function, Instance, Object, Quota, Schedule, Task, TaskSpawner, WorkerPool
 from rota.control.claims.lifecycle import unfit
 from rota.control.functions.checking import code_problem
-from rota.control.functions.standing import not_here
-from rota.control.functions.unserved import UnservedFunctions
+from rota.control.functions.readiness import UnservedFunctions, not_served_here
 from rota.control.gate import READY, Gate, status_of, with_conditions
 from rota.control.instance_actions import RUNTIME_FINALIZER
 from rota.control.instances import ready_condition
@@ -118,7 +117,7 @@ def problem(objects: Objects, obj: Object, apis: Apis) -> tuple[str, str] | None
         wrong = unfit(spec.images, spec.labels, spec.annotations, template_of(pool)) if pool is not None else None
         return ("Invalid", wrong) if wrong is not None else None
     if isinstance(obj, Function):
-        condition = not_here(obj, HERE)
+        condition = not_served_here(obj, HERE)
         return (condition.reason, condition.message) if condition is not None else code_problem(obj)
     if isinstance(obj, TaskSpawner):
         return _spawner_problem(obj, apis)

@@ -24,9 +24,9 @@ from rota.control.claims.counting import Counting as ClaimCounting
 from rota.control.claims.holds import ClaimHolds
 from rota.control.deployment import Deployments
 from rota.control.function import Functions, Serving
-from rota.control.functions.counting import Counting as FunctionCounting
+from rota.control.functions.metrics import FunctionMetrics
+from rota.control.functions.readiness import UnservedFunctions
 from rota.control.functions.tasks import CalledTasks
-from rota.control.functions.unserved import UnservedFunctions
 from rota.control.gate import Gate, ReadyGate
 from rota.control.holds.executor import Executor
 from rota.control.instance import Instances
@@ -115,7 +115,7 @@ def _running(
         lambda instance: runtime.entries(subject_of(instance)),
     )
     if serving is not None:
-        serving.calls.count(FunctionCounting(metrics))
+        serving.calls.use_metrics(FunctionMetrics(metrics))
     called = CalledTasks(serving.calls, archive) if serving is not None else None
     tasks = Tasks(attempts, runtime, called)
     return [Pools(maker, executor), Instances(maker, executor, plane), tasks, Claims(claims)]

@@ -12,7 +12,7 @@ from rota.api.task import TaskStatus
 from rota.api.templates import TemplateError
 from rota.client import Key
 from rota.control import inputs, networks
-from rota.control.functions.recorded import ended_status, kept_uid
+from rota.control.functions.call_tasks import ended_status, kept_uid
 from rota.control.functions.tasks import Calling
 from rota.control.gate import RESOLVED, Gate, lasts, may_be_coming, status_of
 from rota.control.holds.named import ByName

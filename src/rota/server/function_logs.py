@@ -18,9 +18,9 @@ from typing import NamedTuple, cast
 from rota.api import Function, Instance, Task
 from rota.client import Key
 from rota.control.function import Serving
-from rota.control.functions.line import Begun, Line
+from rota.control.functions.call_tasks import kept_uid
 from rota.control.functions.planning import CONTAINER, own
-from rota.control.functions.recorded import kept_uid
+from rota.control.functions.served import BegunCall, ServedFunction
 from rota.control.instances.names import subject_of
 from rota.engine.objects import Objects, get
 from rota.registry.errors import not_found
@@ -92,7 +92,7 @@ class Merged:
         self._serving = serving
         self._archive = serving.runtime.archive
         self._function = function
-        self._line = serving.calls.line(function)
+        self._served = serving.calls.served(function)
         self._seen = 0
         """The number of the last call that is read, or was."""
         self._coming: deque[Source] = deque()
@@ -108,7 +108,7 @@ class Merged:
             objects, namespace = self._serving.objects, self._function.metadata.namespace
             # Before it is looked which calls have begun: one that begins meanwhile is not told twice.
             tasks = cast("Sequence[Task]", await objects.select(Task.api, namespace, self._is_call))
-            begun = list(self._line.begun)
+            begun = list(self._served.begun)
             self._seen = begun[-1].number if begun else 0
             before = b""
             if begin is not None:
@@ -136,7 +136,7 @@ class Merged:
 
     # Where it begins.
 
-    def _begin(self, begun: list[Begun], tasks: Sequence[Task], tail: int, *, follow: bool) -> list[Written]:
+    def _begin(self, begun: list[BegunCall], tasks: Sequence[Task], tail: int, *, follow: bool) -> list[Written]:
         """Have what is under way read from now on. Returns all else that was written, the oldest first."""
         calls = self._calls(begun, tasks)
         if follow:
@@ -159,7 +159,7 @@ class Merged:
         ]
         return sorted([*before, *others], key=lambda one: one[:3])
 
-    def _resume(self, begin: Position, begun: list[Begun], tasks: Sequence[Task]) -> None:
+    def _resume(self, begin: Position, begun: list[BegunCall], tasks: Sequence[Task]) -> None:
         """Have everything after a position read: the rest of what was being read, and all of what has begun since."""
         is_same = begin.epoch == self._serving.calls.epoch
         # As many are remembered as there is room for. Those between are found as tasks.
@@ -183,7 +183,7 @@ class Merged:
 
     # What there is.
 
-    def _calls(self, begun: Iterable[Begun], tasks: Iterable[Task]) -> list[Source]:
+    def _calls(self, begun: Iterable[BegunCall], tasks: Iterable[Task]) -> list[Source]:
         """The logs of all calls, in the order in which they began."""
         meta = self._function.metadata
         # The newest calls may not be written down yet. Of one that is tried again the last try is told.
@@ -204,7 +204,7 @@ class Merged:
         is_own = call is not None and call.name == self._function.metadata.name
         return is_own and status is not None and status.start_time is not None
 
-    def _source(self, begun: Begun) -> Source:
+    def _source(self, begun: BegunCall) -> Source:
         log = log_of(self._function.metadata.namespace, begun.call, begun.uid)
         return Source(begun.time, begun.call, begun.worker, log, begun.id, begun.number)
 
@@ -268,10 +268,10 @@ class Merged:
             self._open[PACKAGES] = opened
             self._progress.reach(opened.key, opened.position)
 
-    def _now(self) -> Line:
+    def _now(self) -> ServedFunction:
         """It is another one when this process has led anew."""
         meta = self._function.metadata
-        return self._serving.calls.known(Key(meta.namespace, meta.name)) or self._line
+        return self._serving.calls.find(Key(meta.namespace, meta.name)) or self._served
 
     def _until_over(self, id_: str) -> Callable[[], bool]:
         return lambda: self._serving.calls.is_under_way(id_)

@@ -10,7 +10,7 @@ import msgspec
 
 from rota.api import Schedule, Task
 from rota.api.templates import ticks
-from rota.control.functions import labels
+from rota.control.functions import call_tasks
 from rota.control.instances.names import LABEL_LENGTH_MAX, tailed
 from rota.registry import privileges
 
@@ -61,7 +61,7 @@ def task_of(schedule: Schedule, tick: int, name: str, trigger: str = CRON) -> Bo
         **privileges.inherited(meta.annotations),
     }
     spec = _spec(schedule, tick, name)
-    called = labels.label_of(spec["function"]["name"]) if "function" in spec else {}
+    called = call_tasks.label_of(spec["function"]["name"]) if "function" in spec else {}
     return {
         "apiVersion": Task.api.api_version,
         "kind": Task.api.name,
