@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rota.api import Cell, Condition
-from rota.control.cells.heard import GRACE_SECONDS, Heard
+from rota.control.cells.contacts import GRACE_SECONDS, CellContacts
 from rota.control.gate import READY, Gate, status_of, write_conditions
 from rota.control.plane import Plane
 from rota.engine import DONE, Context, Done, Outcome
@@ -16,10 +16,10 @@ NOT_JOINED = "NotJoined"
 class Cells(Gate[Cell]):
     """Marks the own cell as ready, and a silent one as lost. A cell that reports is marked by its report."""
 
-    def __init__(self, plane: Plane, heard: Heard | None = None) -> None:
+    def __init__(self, plane: Plane, contacts: CellContacts | None = None) -> None:
         super().__init__(Cell)
         self._plane = plane
-        self._heard = heard
+        self._contacts = contacts
 
     async def go_on(self, context: Context, obj: Cell, opened: list[Condition]) -> Outcome:
         name = obj.metadata.name
@@ -32,9 +32,9 @@ class Cells(Gate[Cell]):
                 context, obj, [*opened, Condition(type=READY, status="False", reason=NOT_JOINED, message=message)]
             )
             return DONE
-        if self._heard is None:
+        if self._contacts is None:
             return DONE
-        silence = self._heard.silence(name)
+        silence = self._contacts.silence(name)
         if silence < GRACE_SECONDS:
             # Until then the condition of the last leader stays.
             known = status_of(obj).condition(READY)

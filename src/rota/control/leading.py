@@ -13,9 +13,9 @@ from typing import Any
 
 from rota.api import Kind, Namespace
 from rota.client import Client, Update
+from rota.control.cells.contacts import CellContacts
 from rota.control.cells.counting import HubCounting, LinkCounting
 from rota.control.cells.fence import Fence
-from rota.control.cells.heard import Heard
 from rota.control.cells.intake import Intake
 from rota.control.cells.link import Link
 from rota.control.cells.reports import Reports
@@ -75,10 +75,10 @@ class Leading:
         self._runtime = runtime
         self._metrics = metrics or Metrics()
         self.recorder = Recorder(client, instance=identity, clock=clock)
-        heard = Heard(clock, restored_seconds_ago)
+        contacts = CellContacts(clock, restored_seconds_ago)
         self.fence = Fence(objects, runtime, clock) if linking is not None else None
         """Limits how long this cell may run what its hub moves when the cell is lost; None: no hub."""
-        made = controllers(runtime, runners, spawning, self._metrics, serving, plane, heard, self.fence, claim_ended)
+        made = controllers(runtime, runners, spawning, self._metrics, serving, plane, contacts, self.fence, claim_ended)
         self.claims: ClaimHolds | None = next((one.holds for one in made if isinstance(one, Claims)), None)
         """The holds of claims; None without a runtime."""
         self.reports: Reports | None = None
@@ -86,8 +86,8 @@ class Leading:
         self.intake: Intake | None = None
         """Admits reports, within bounds, to `reports`."""
         if plane.places:
-            self.reports = Reports(client, objects, self.recorder, heard, clock, leads)
-            self.intake = Intake(self.reports, objects, clock, HubCounting(self._metrics, objects, heard, clock))
+            self.reports = Reports(client, objects, self.recorder, contacts, clock, leads)
+            self.intake = Intake(self.reports, objects, clock, HubCounting(self._metrics, objects, contacts, clock))
         self.link: Link | None = None
         """The link of this cell to its hub; None until it is connected."""
         self.loop = ControlLoop(client, objects, made, self.recorder, clock=clock, metrics=metrics)

@@ -16,9 +16,9 @@ from rota.api import (
     Workspace,
 )
 from rota.control.cell import Cells
+from rota.control.cells.contacts import CellContacts
 from rota.control.cells.counting import count_placements
 from rota.control.cells.fence import Fence
-from rota.control.cells.heard import Heard
 from rota.control.claim import Claims
 from rota.control.claims.counting import Counting as ClaimCounting
 from rota.control.claims.holds import ClaimHolds
@@ -60,7 +60,7 @@ def controllers(
     metrics: Metrics | None = None,
     serving: Serving | None = None,
     plane: Plane = HERE,
-    heard: Heard | None = None,
+    contacts: CellContacts | None = None,
     fence: Fence | None = None,
     claim_ended: Callable[[str], None] = lambda uid: None,
 ) -> list[Reconciler]:
@@ -80,9 +80,9 @@ def controllers(
             if runtime is None or maker is None
             else _running(runtime, maker, metrics or Metrics(), serving, plane, claim_ended)
         ),
-        Workloads(plane, heard, count_placements(metrics or Metrics())),
+        Workloads(plane, contacts, count_placements(metrics or Metrics())),
         Quotas(),
-        Cells(plane, heard),
+        Cells(plane, contacts),
         Deployments(plane, maker, fence),
         UnservedFunctions() if serving is None else Functions(serving, plane),
         Gate(Schedule) if spawning is None else Schedules(plane=plane),

@@ -23,7 +23,7 @@ from rota.api import (
 from rota.api.model import Ref
 from rota.api.workload import REBALANCE, Placement, TemplateMeta, WorkloadDeploymentSpec, WorkloadTemplate
 from rota.client import Key
-from rota.control.cells.heard import Heard, moves_after
+from rota.control.cells.contacts import CellContacts, moves_after
 from rota.control.cells.names import HUB_IS_OLDER, MOVING_SINCE, SYNCED, is_bound
 from rota.control.gate import Gate, status_of, write_conditions
 from rota.control.instances import Size
@@ -72,13 +72,16 @@ class Workloads(Gate[Workload]):
     owns = (WorkloadDeployment, Revision)
 
     def __init__(
-        self, plane: Plane = HERE, heard: Heard | None = None, count: Callable[[str], None] = lambda reason: None
+        self,
+        plane: Plane = HERE,
+        contacts: CellContacts | None = None,
+        count: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """`count` is called with the reason of each placement decision."""
         super().__init__(Workload)
         self._count = count
         self._plane = plane
-        self._heard = heard
+        self._contacts = contacts
         self._reservations = Reservations()
         self._index = WorkloadIndex()
         self._autoscaler = PlacementAutoscaler()
@@ -200,17 +203,17 @@ class Workloads(Gate[Workload]):
 
         From then on the lost cell has no right to them, also when it reports again.
         """
-        if self._heard is None:
+        if self._contacts is None:
             return ()
         moving = [one for one in own if self._is_moving(one)]
         silent = {one.spec.cell_name for one in moving if self._silence_left(one) <= 0}
         has_room = any(one.is_open and one.room > 0 and one.name not in silent for one in candidates)
-        revoked = self._heard.is_revoked
+        revoked = self._contacts.is_revoked
         return [
             one
             for one in moving
             if revoked(one.metadata.uid)
-            or (has_room and self._heard.is_lost(one.spec.cell_name, one.metadata.uid, one.spec.lease_seconds))
+            or (has_room and self._contacts.is_lost(one.spec.cell_name, one.metadata.uid, one.spec.lease_seconds))
         ]
 
     def _is_moving(self, deployment: WorkloadDeployment) -> bool:
@@ -226,11 +229,11 @@ class Workloads(Gate[Workload]):
 
     def _silence_left(self, deployment: WorkloadDeployment) -> float:
         """Return the seconds until the cell of a deployment counts as lost, if it stays silent."""
-        assert self._heard is not None
-        return moves_after(deployment.spec.lease_seconds) - self._heard.silence(deployment.spec.cell_name)
+        assert self._contacts is not None
+        return moves_after(deployment.spec.lease_seconds) - self._contacts.silence(deployment.spec.cell_name)
 
     def _until_lost(self, own: Iterable[WorkloadDeployment]) -> float | None:
-        if self._heard is None:
+        if self._contacts is None:
             return None
         lefts = [self._silence_left(one) for one in own if self._is_moving(one)]
         # With a minimum: a wake-up that is early by a rounding error would be repeated again and again.

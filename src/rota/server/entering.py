@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rota.api import Claim, Instance
-from rota.control.cells.reaching import mirrored
+from rota.control.cells.tunnel_messages import mirrored
 from rota.control.inputs import reach
 from rota.engine.objects import Objects, get
 from rota.registry.errors import ApiError, bad_request, forbidden, not_found
@@ -23,7 +23,7 @@ def authorise(
     """
     instance = get(objects, Instance, name, namespace)
     if user.scope == "hub":
-        # Whether they may was decided at the hub, and that it may be asked for here by `reaching.sought`.
+        # Whether they may was decided at the hub, and that it may be asked for here by `tunnel_messages.sought`.
         if instance is None or instance.metadata.uid != user.token_id or mirrored(objects, instance) is None:
             raise forbidden(Instance.api, name, "it is none that this cell runs for its hub")
     elif user.scope == "claim":
