@@ -350,7 +350,7 @@ async def test_a_cell_that_is_away_is_named_with_its_city_and_since_when(both: B
     assert (await both.code(FILES))[0] == 503
     async with contextlib.AsyncExitStack() as stack:
         error = await refused(stack.enter_async_context(both.as_().websocket(EXEC, protocols=(channels.PROTOCOL,))))
-    assert error.code == 503 and "last heard of" in str(error)
+    assert error.code == 503 and "its last report was at" in str(error)
     assert both.audited(at_hub=True)[-1]["code"] == 503
 
 

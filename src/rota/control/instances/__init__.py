@@ -1,9 +1,8 @@
 """Instances of one owner, a pool or a deployment: planner, names, template hash, restarts, and reasons for not ready.
 
-- *One planner.* Two plans of the same objects are the same; a plan that was carried out twice, late or in part is
-  repaired by the next one.
-- *Stable names.* Names, template hashes and sizes are the same on every plane and in every release, and no two
-  instances share a name.
+- *Repairable plans.* A plan that was carried out twice, late, in part or not at all is repaired by the next one.
+- *Stable names.* Names and template hashes are the same on every plane and in every release, and no two instances share
+  a name.
 - *Restarts with a pause.* The pause grows with the crashes in a row; an end that is no fault of the instance has none.
 - *One table of reasons.* The reason of a condition is the first blocker in the table, at each level: instance, pool,
   deployment, workload.
