@@ -26,8 +26,8 @@ class Due(NamedTuple):
 def since(schedule: Schedule, text: str, now: float) -> int:
     """Return the moment after which ticks count. `text` identifies the schedule's cron.
 
-    It is before the status's `nextRunTime`, the first tick that has not fired or been skipped. After a change of the
-    cron or a pause, which clear that, ticks count from now on. Those of a new schedule count from its creation.
+    It is before the status's `nextRunTime`, the first tick that has not fired or been skipped. After a pause, or with
+    another cron, ticks count from now on. Those of a new schedule count from its creation.
     """
     status, created = schedule.status, schedule.metadata.creation_timestamp
     begin = int(now)
