@@ -31,11 +31,11 @@ from bench.tasks_window import p50, p99
 from rota.api import Instance, Workload, WorkloadDeployment
 from rota.api.instance import InstanceStatus
 from rota.client import ALL_NAMESPACES, Client, Operation
+from rota.control.cells.contacts import CellContacts
 from rota.control.cells.digests import digest_of
-from rota.control.cells.heard import Heard
 from rota.control.cells.messages import CHANGED_MAX, DeploymentReport, InstanceReport, Report
+from rota.control.cells.outbox import COMPARED_MAX
 from rota.control.cells.reports import HEARTBEAT_SECONDS, Reports
-from rota.control.cells.telling import COMPARED_MAX
 from rota.control.instances.names import instance_name
 from rota.control.workloads.placing import Candidate, place
 from rota.engine import RealClock, StoreObjects
@@ -242,7 +242,7 @@ async def large(sites: int, changes: int) -> Table:
         objects, clock = StoreObjects(registry), RealClock()
         gc.collect()
         empty = resident_bytes()
-        reports = Reports(client, objects, Recorder(client), Heard(clock), clock)
+        reports = Reports(client, objects, Recorder(client), CellContacts(clock), clock)
         every = [Site(f"cell-{number}") for number in range(sites)]
         began = time.perf_counter()
         for site in every:

@@ -17,8 +17,8 @@ import pytest
 
 from rota.api import Function, Kind, Secret, Task, TaskSpawner
 from rota.client import Client
-from rota.control.functions.later import ASYNCHRONOUS, Later
-from rota.control.functions.recorded import CALL_LABEL
+from rota.control.functions.asynchronous import ASYNCHRONOUS, AsynchronousCalls
+from rota.control.functions.call_tasks import CALL_LABEL
 from rota.control.spawner import Spawning
 from rota.engine import StoreObjects
 from rota.engine.clock import RealClock
@@ -54,7 +54,7 @@ class Outside:
     def __init__(self, matrix: Matrix) -> None:
         objects, client = StoreObjects(matrix.registry), Client.local(matrix.registry)
         self.spawning = Spawning(client, objects, RealClock())
-        serving: Any = SimpleNamespace(objects=objects, later=Later(client, objects))
+        serving: Any = SimpleNamespace(objects=objects, later=AsynchronousCalls(client, objects))
         calling = Calling(serving, matrix.tokens)
         self.edge = Edge(lambda: self.spawning, matrix.audit, lambda: calling)
         self.registry = matrix.registry

@@ -10,8 +10,8 @@ import pytest
 
 from rota.api import Task
 from rota.client import Client, LocalBackend
-from rota.control.functions.line import Ended
 from rota.control.functions.recording import Recorder, new_identity
+from rota.control.functions.served import CallOutcome
 from rota.control.tasks.lifecycle import RESULT_BYTES_MAX, result_of
 from rota.registry import ApiError
 from rota.testing.archive import MemoryArchive
@@ -171,7 +171,7 @@ async def test_to_have_calls_fail_or_leave_no_trace_by_what_they_return(world: W
     full.space_bytes = 0
     await world.prepare()
     recorder = Recorder(world.client, world.objects, full, world.clock)
-    ended = Ended("Succeeded", 1.0, 2.0, "f-0", msgspec.Raw(result))
+    ended = CallOutcome("Succeeded", 1.0, 2.0, "f-0", msgspec.Raw(result))
     await recorder.record(function, new_identity("f"), {}, ended)
     written = [one.status.result for one in (await world.client.list(Task)).items if one.status]
     assert written == ([DEEP] if result == DEEP.encode() else [])

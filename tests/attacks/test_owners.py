@@ -9,7 +9,7 @@ import pytest
 
 from rota.api import Namespace, ObjectMeta, Task, TaskSpawner
 from rota.client import Client
-from rota.control.spawners.making import Maker
+from rota.control.spawners.making import TaskMaker
 from rota.engine import StoreObjects
 from rota.registry import Registry
 from rota.store import MemoryStore
@@ -59,7 +59,7 @@ async def test_to_use_up_how_many_tasks_a_spawner_may_have(registry: Registry) -
     source = {"webhook": {"secretRef": {"name": "hook"}}}
     await client.create({**body, "spec": {"source": source, "taskTemplate": template}})
     spawner = await client.get(TaskSpawner, "s")
-    maker = Maker(client, StoreObjects(registry))
+    maker = TaskMaker(client, StoreObjects(registry))
     end = maker.begin()
     await client.create(task("theirs", spawner), namespace=OTHERS)
     await client.create(task("own", spawner))

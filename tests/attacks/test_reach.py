@@ -19,8 +19,8 @@ from rota.api.reviews import REVIEWS
 from rota.api.served import SERVED
 from rota.client import channels
 from rota.client.websocket import Closed, WebSocket
-from rota.control.cells import reaching
-from rota.control.cells.reaching import Ask, Head, Hello
+from rota.control.cells import tunnel_messages
+from rota.control.cells.tunnel_messages import Ask, Head, Hello
 from rota.registry import ApiError
 from rota.runtime.interface import Subject
 from rota.server.access import Asking
@@ -200,14 +200,14 @@ class FakeCell:
 
     def open(self, id_: str, *, cell: str = CELL, token: str = "") -> Any:
         backend = self.both.as_(token or self.both.tokens[CELL])
-        return backend.websocket(f"/v1/cells/{cell}/reach/{id_}", protocols=(reaching.PROTOCOL,))
+        return backend.websocket(f"/v1/cells/{cell}/reach/{id_}", protocols=(tunnel_messages.PROTOCOL,))
 
 
 @contextlib.asynccontextmanager
 async def fake(both: Both) -> AsyncIterator[FakeCell]:
     backend = both.as_(both.tokens[CELL])
-    async with backend.websocket(f"/v1/cells/{CELL}/reach", protocols=(reaching.PROTOCOL,)) as control:
-        control.send(reaching.said(Hello(IDENTITY, 1)))
+    async with backend.websocket(f"/v1/cells/{CELL}/reach", protocols=(tunnel_messages.PROTOCOL,)) as control:
+        control.send(tunnel_messages.said(Hello(IDENTITY, 1)))
         assert "welcome" in str(await control.receive())
         yield FakeCell(both, control)
 
@@ -227,7 +227,7 @@ async def test_to_answer_what_another_cell_is_asked(both: Both) -> None:
             # It is good once.
             async with contextlib.AsyncExitStack() as stack:
                 assert (await refused(stack.enter_async_context(cell.open(ask.id)))).code == 404
-            session.send(reaching.said(Head(200, TEXT)))
+            session.send(tunnel_messages.said(Head(200, TEXT)))
             session.send(b"its own")
             session.send('{"type":"end"}')
             assert (await asking).body == b"its own"
@@ -239,13 +239,13 @@ async def test_to_refuse_what_another_cell_is_asked(both: Both) -> None:
         ask = await cell.asked()
         await both.know("ber-2", identity="other")
         other = both.as_(both.tokens["ber-2"])
-        async with other.websocket("/v1/cells/ber-2/reach", protocols=(reaching.PROTOCOL,)) as control:
-            control.send(reaching.said(Hello("other", 1)))
+        async with other.websocket("/v1/cells/ber-2/reach", protocols=(tunnel_messages.PROTOCOL,)) as control:
+            control.send(tunnel_messages.said(Hello("other", 1)))
             assert "welcome" in str(await control.receive())
-            control.send(reaching.said(reaching.Refusal(ask.id, 403, "Forbidden", "no")))
+            control.send(tunnel_messages.said(tunnel_messages.Refusal(ask.id, 403, "Forbidden", "no")))
             await control.close()
         assert not asking.done()
-        cell.control.send(reaching.said(reaching.Refusal(ask.id, 409, "Conflict", "not now")))
+        cell.control.send(tunnel_messages.said(tunnel_messages.Refusal(ask.id, 409, "Conflict", "not now")))
         assert (await asking).json["message"] == "not now"
 
 
@@ -260,11 +260,11 @@ RUBBISH: dict[str, Callable[[WebSocket], None]] = {
     "no message": lambda one: one.send('{"type":"ask"}'),
     "an end before the head": lambda one: one.send('{"type":"end"}'),
     "a body that nobody sends": lambda one: one.send('{"type":"continue"}'),
-    "a status that is none": lambda one: one.send(reaching.said(Head(999, JSON))),
-    "a redirect": lambda one: one.send(reaching.said(Head(302, JSON))),
-    "that the client is not known": lambda one: one.send(reaching.said(Head(401, JSON))),
-    "a WebSocket for a log": lambda one: one.send(reaching.said(Head(101))),
-    "a page": lambda one: one.send(reaching.said(Head(200, "text/html"))),
+    "a status that is none": lambda one: one.send(tunnel_messages.said(Head(999, JSON))),
+    "a redirect": lambda one: one.send(tunnel_messages.said(Head(302, JSON))),
+    "that the client is not known": lambda one: one.send(tunnel_messages.said(Head(401, JSON))),
+    "a WebSocket for a log": lambda one: one.send(tunnel_messages.said(Head(101))),
+    "a page": lambda one: one.send(tunnel_messages.said(Head(200, "text/html"))),
     "a header within a header": lambda one: one.send(
         '{"type":"head","status":200,"contentType":"application/json","headers":{"Rota-Mode":"1\\r\\nSet-Cookie: a=b"}}'
     ),
@@ -274,7 +274,7 @@ RUBBISH: dict[str, Callable[[WebSocket], None]] = {
         '{"type":"end"}',
     ),
     "a type within a type": lambda one: one.send('{"type":"head","status":200,"contentType":"a\\r\\nb: c"}'),
-    "a failure that says nothing": lambda one: _send(one, reaching.said(Head(500, JSON)), "{}"),
+    "a failure that says nothing": lambda one: _send(one, tunnel_messages.said(Head(500, JSON)), "{}"),
 }
 
 
@@ -302,7 +302,7 @@ async def test_to_send_a_whole_answer_without_end(both: Both) -> None:
     async with fake(both) as cell:
         asking = asyncio.create_task(both.server.ask("GET", LOGS))
         async with cell.open((await cell.asked()).id) as session:
-            session.send(reaching.said(Head(200, JSON, length=2)))
+            session.send(tunnel_messages.said(Head(200, JSON, length=2)))
             with contextlib.suppress(Closed):
                 while True:
                     session.send(bytes(65536))
@@ -315,7 +315,7 @@ async def test_to_send_a_message_that_is_too_large(both: Both) -> None:
     async with fake(both) as cell:
         asking = asyncio.create_task(both.server.ask("GET", LOGS))
         async with cell.open((await cell.asked()).id) as session:
-            session.send(bytes(reaching.MESSAGE_BYTES_MAX + 1))
+            session.send(bytes(tunnel_messages.MESSAGE_BYTES_MAX + 1))
             assert (await asking).status in (502, 503)
 
 
@@ -326,8 +326,8 @@ async def test_to_send_rubbish_over_the_connection_that_stays(both: Both) -> Non
             with pytest.raises(Closed):
                 await cell.asked()
     backend = both.as_(both.tokens[CELL])
-    for rubbish in ("{", b"\xff\xfe", reaching.said(Hello("another", 1))):
-        async with backend.websocket(f"/v1/cells/{CELL}/reach", protocols=(reaching.PROTOCOL,)) as control:
+    for rubbish in ("{", b"\xff\xfe", tunnel_messages.said(Hello("another", 1))):
+        async with backend.websocket(f"/v1/cells/{CELL}/reach", protocols=(tunnel_messages.PROTOCOL,)) as control:
             control.send(rubbish)
             with pytest.raises(Closed):
                 await control.receive()
@@ -341,7 +341,7 @@ async def test_a_command_that_a_cell_lies_about(both: Both) -> None:
     async with fake(both) as cell:
         opening = asyncio.create_task(_run(both))
         async with cell.open((await cell.asked()).id) as session:
-            session.send(reaching.said(Head(101)))
+            session.send(tunnel_messages.said(Head(101)))
             for message in ("text", b"", b"\x09zzz", b"\x00in", b"\x01out", b"\x03not json"):
                 session.send(message)
             await session.close()
@@ -367,7 +367,7 @@ async def test_to_go_on_as_a_cell_with_a_token_that_is_revoked(both: Both) -> No
     async with fake(both) as cell:
         asking = asyncio.create_task(both.server.ask("GET", LOGS))
         async with cell.open((await cell.asked()).id) as session:
-            session.send(reaching.said(Head(200, TEXT)))
+            session.send(tunnel_messages.said(Head(200, TEXT)))
             session.send(b"begun")
             await both.revoke(both.tokens[CELL])
             for websocket in (session, cell.control):
@@ -424,10 +424,10 @@ def ask(**more: Any) -> Ask:
 async def test_to_ask_a_cell_for_more_than_logs_commands_and_files(both: Both) -> None:
     copy = await both.hub.get(Instance, NAME)
     right = {"uid": copy.metadata.annotations["rota.dev/cell-uid"], "deployment": copy.metadata.owner_references[0].uid}
-    assert reaching.sought(both.objects, ask(**right)).metadata.name == NAME
+    assert tunnel_messages.sought(both.objects, ask(**right)).metadata.name == NAME
     for method, what in (("DELETE", "logs"), ("PUT", "logs"), ("PUT", "exec"), ("DELETE", "exec")):
         with pytest.raises(ApiError, match="is none that this cell runs"):
-            reaching.sought(both.objects, ask(**right, method=method, what=what))
+            tunnel_messages.sought(both.objects, ask(**right, method=method, what=what))
     for wrong in ({"what": "status"}, {"what": "../batch"}, {"method": "POST"}, {"id": "../../x"}, {"name": ""}):
         with pytest.raises(msgspec.ValidationError):
             ask(**right, **wrong)

@@ -12,7 +12,7 @@ import pytest
 from rota.api import Function, ObjectMeta
 from rota.api.function import FunctionSpec, Source
 from rota.client import Key
-from rota.control.functions.preparing import UNPACKED_AT_ONCE_MAX, Preparing, needs_of
+from rota.control.functions.preparing import UNPACKED_AT_ONCE_MAX, CodePreparer, needs_of
 from rota.engine.clock import RealClock
 from rota.runtime.code import CodeCache
 
@@ -48,14 +48,14 @@ async def unpacked(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Unpacked]:
 
 
 @pytest.fixture
-async def preparing(tmp_path: Path, unpacked: Unpacked) -> AsyncIterator[Preparing]:
-    made = Preparing(tmp_path, RealClock())
+async def preparing(tmp_path: Path, unpacked: Unpacked) -> AsyncIterator[CodePreparer]:
+    made = CodePreparer(tmp_path, RealClock())
     yield made
     unpacked.may_end.set()
     await made.close()
 
 
-def begin(preparing: Preparing, namespace: str, name: str, digest: str) -> asyncio.Event:
+def begin(preparing: CodePreparer, namespace: str, name: str, digest: str) -> asyncio.Event:
     function = Function(
         metadata=ObjectMeta(name=name, namespace=namespace),
         spec=FunctionSpec(source=Source(digest=digest), entrypoint="main:handler"),
@@ -66,7 +66,7 @@ def begin(preparing: Preparing, namespace: str, name: str, digest: str) -> async
 
 
 async def test_to_have_the_code_of_many_functions_unpacked_while_others_want_to_start(
-    preparing: Preparing, unpacked: Unpacked
+    preparing: CodePreparer, unpacked: Unpacked
 ) -> None:
     theirs = [begin(preparing, "evil", f"f{n}", f"sha256:{n:063}e") for n in range(40)]
     async with asyncio.timeout(SECONDS_MAX):
@@ -81,7 +81,7 @@ async def test_to_have_the_code_of_many_functions_unpacked_while_others_want_to_
 
 
 async def test_to_have_more_than_one_turn_by_changing_the_code_all_the_time(
-    preparing: Preparing, unpacked: Unpacked
+    preparing: CodePreparer, unpacked: Unpacked
 ) -> None:
     for n in range(10):
         begin(preparing, "evil", "f", f"sha256:{n:063}e")

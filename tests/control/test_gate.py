@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rota.api import AgentConfig, Task, WorkerPool, Workspace
-from rota.control.gate import NOTICE_SECONDS, READY, RESOLVED, Gate, Settling
+from rota.control.gate import NOTICE_SECONDS, READY, RESOLVED, Gate, ReadyGate
 from rota.engine import StoreObjects
 from tests.engine_loop.loops import World
 
@@ -96,7 +96,7 @@ async def test_a_chain_that_is_applied_in_one_go_is_never_said_to_lack_anything(
         said.update(one.reason for one in (status.conditions if status is not None else ()))
 
     end = StoreObjects(world.registry).listen((Task.api, WorkerPool.api), hear)
-    await world.serve(Gate(Task), Gate(WorkerPool), Settling(Workspace))
+    await world.serve(Gate(Task), Gate(WorkerPool), ReadyGate(Workspace))
     for name, after in (("c", "b"), ("b", "a")):
         await world.task(name, after)
         await world.pass_time(1, step=0.5)
@@ -131,7 +131,7 @@ async def test_a_new_process_says_nothing_again(world: World) -> None:
     assert await version(world, "WorkerPool", "p") == written and len(world.events.said) == 1
 
 
-@pytest.mark.parametrize("gate", [Gate, Settling])
+@pytest.mark.parametrize("gate", [Gate, ReadyGate])
 async def test_an_object_that_is_being_deleted_is_left_alone(world: World, gate: Any) -> None:
     await world.workspace("w", secret="s", finalizers=["example.com/hold"])
     await world.delete("Workspace", "w")
@@ -144,7 +144,7 @@ async def test_an_object_that_is_being_deleted_is_left_alone(world: World, gate:
 
 async def test_an_object_that_waits_and_begins_to_be_deleted_waits_no_more(world: World) -> None:
     await world.workspace("w", secret="s", finalizers=["example.com/hold"])
-    await world.serve(Settling(Workspace))
+    await world.serve(ReadyGate(Workspace))
     assert world.node("Workspace", "w") is not None
     await world.delete("Workspace", "w")
     await world.rest()
@@ -174,7 +174,7 @@ async def test_a_task_that_is_over_is_not_said_to_lack_anything(world: World) ->
 
 
 async def test_one_that_needs_nothing_else_is_ready(world: World) -> None:
-    await world.serve(Settling(Workspace))
+    await world.serve(ReadyGate(Workspace))
     await world.workspace("w")
     await world.rest()
     found = await world.get("Workspace", "w")
@@ -184,7 +184,7 @@ async def test_one_that_needs_nothing_else_is_ready(world: World) -> None:
 
 async def test_one_that_lacks_something_is_not_ready_and_says_why(world: World) -> None:
     await world.workspace("w", secret="s")
-    await world.serve(Settling(Workspace))
+    await world.serve(ReadyGate(Workspace))
     await world.pass_time(2 * NOTICE_SECONDS, step=1)
     for type_ in (READY, RESOLVED):
         assert await world.condition("Workspace", "w", type_) == ("False", "DependencyNotFound", NOT_THERE)
@@ -201,7 +201,7 @@ async def test_one_that_lacks_something_is_not_ready_and_says_why(world: World) 
 
 
 async def test_one_that_is_changed_is_ready_for_what_it_is_now(world: World) -> None:
-    await world.serve(Settling(Workspace))
+    await world.serve(ReadyGate(Workspace))
     await world.workspace("w")
     await world.patch("Workspace", "w", {"spec": {"ref": "main"}})
     await world.rest()
@@ -223,7 +223,7 @@ async def test_one_that_is_changed_is_ready_for_what_it_is_now(world: World) -> 
     ids=str,
 )
 async def test_a_status_that_a_person_damaged_is_repaired(world: World, damage: dict[str, Any]) -> None:
-    await world.serve(Settling(Workspace))
+    await world.serve(ReadyGate(Workspace))
     await world.workspace("w")
     await world.rest()
     found = await world.client.get(Workspace.api, "w")
@@ -240,7 +240,7 @@ async def test_a_status_that_a_person_damaged_is_repaired(world: World, damage: 
 async def test_a_chain_settles_from_its_end(world: World) -> None:
     await pool(world, **LACKING)
     await world.workspace("w", secret="s")
-    await world.serve(Gate(WorkerPool), Settling(Workspace))
+    await world.serve(Gate(WorkerPool), ReadyGate(Workspace))
     assert (await world.condition("WorkerPool", "p", RESOLVED) or ())[:2] == ("False", "DependencyNotReady")
     await world.create("Secret", "s")
     await world.rest()
@@ -254,6 +254,6 @@ async def test_very_many_missing_ones_fit_into_the_message(world: World) -> None
         {"name": f"n{i}", "type": "stdio", "command": ["x"], "secretRef": {"name": f"{name}-{i}"}} for i in range(32)
     ]
     await world.create("AgentConfig", "a", {"mcpServers": servers[:16]})
-    await world.serve(Settling(AgentConfig))
+    await world.serve(ReadyGate(AgentConfig))
     status, _, message = await world.condition("AgentConfig", "a", READY) or ("", "", "")
     assert status == "False" and message.endswith(" and 6 more")

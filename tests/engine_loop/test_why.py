@@ -12,7 +12,7 @@ import pytest
 
 from rota.api import KINDS, Function, Kind, Object, Secret, Task, Workspace
 from rota.client import Client
-from rota.control.gate import Gate, Settling
+from rota.control.gate import Gate, ReadyGate
 from rota.control.table import controllers
 from rota.engine import (
     DONE,
@@ -488,7 +488,7 @@ async def test_a_kind_that_nothing_takes_further_says_so() -> None:
 
 
 async def test_a_kind_without_a_controller_says_so() -> None:
-    async with world([Settling(Workspace)]) as w:
+    async with world([ReadyGate(Workspace)]) as w:
         await w.create("Cell", "berlin", {"cityCode": "ber"})
         why = w.why("Cell", "berlin")
         assert why.step.verdict == "Unattended" and why.advice == (

@@ -10,7 +10,7 @@ from collections import Counter
 
 from rota.api import Task
 from rota.cli.gateway import backend_of
-from rota.control.functions.labels import FUNCTION_LABEL
+from rota.control.functions.call_tasks import FUNCTION_LABEL
 from tests.functions.town import Reply, Town
 
 ROUNDS = 6

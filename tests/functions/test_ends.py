@@ -13,7 +13,7 @@ import pytest
 from rota.api import Task
 from rota.cli.gateway import backend_of
 from rota.control.functions import calls
-from rota.control.instances.subjects import subject_of
+from rota.control.instances.names import subject_of
 from rota.runtime.runners import Runners
 from rota.server import calls as server_calls
 from rota.server import controllers

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rota.api import Event, Function
-from rota.control.functions import loads
+from rota.control.functions import load_queue
 from rota.runtime import sandbox
 from tests.functions.test_cli import rota
 from tests.functions.test_code import put, tar
@@ -175,7 +175,7 @@ async def test_a_command_is_loaded_when_its_program_is_found(town: Town) -> None
 
 
 async def test_only_so_many_are_loaded_at_once_and_all_in_the_end(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loads, "AT_ONCE_MAX", 2)
+    monkeypatch.setattr(load_queue, "AT_ONCE_MAX", 2)
     names = [f"f{number}" for number in range(6)]
     await asyncio.gather(*(town.deploy(name, f"{GOOD}  # {name}") for name in names))
     most = 0

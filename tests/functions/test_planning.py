@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from rota.api import Condition, Function, Instance, ObjectMeta
 from rota.api.function import FunctionSpec, FunctionStatus, LoadedVersion, Source
 from rota.client import Key
-from rota.control.functions.loading import IS_LOADED, UNKNOWN, Known, as_loaded, last_loaded, written
-from rota.control.functions.loads import AT_ONCE_MAX, LOADING_SECONDS_MAX, Loads
+from rota.control.functions.load_queue import AT_ONCE_MAX, LOADING_SECONDS_MAX, LoadQueue
+from rota.control.functions.loading import IS_LOADED, UNKNOWN, LoadState, as_loaded, last_loaded, written
 from rota.control.functions.planning import Version, plan, version_of
+from rota.control.functions.readiness import not_ready, readiness
 from rota.control.functions.routing import Routing
-from rota.control.functions.scaling import Scale
-from rota.control.functions.standing import not_ready, readiness
+from rota.control.functions.scaling import FunctionAutoscaler
 from rota.control.instances import Create, Delete
 from rota.runtime.interface import Subject
 
@@ -27,7 +27,7 @@ def routing(*workers: tuple[str, str, int]) -> Routing:
     made = Routing(waiting_max=2)
     made.version = "new"
     for name, version, concurrency in workers:
-        made.meet(Subject("default", name, name), version, concurrency).is_open = True
+        made.add_worker(Subject("default", name, name), version, concurrency).is_open = True
     return made
 
 
@@ -74,11 +74,11 @@ def test_a_call_that_was_refused_is_first() -> None:
 def test_a_worker_that_is_gone_names_the_calls_it_had() -> None:
     made = routing(("a", "new", 2))
     names(made, "1", "2")
-    assert made.part("a") == {"1", "2"} and not made.is_served
+    assert made.remove_worker("a") == {"1", "2"} and not made.is_served
 
 
 def test_workers_are_wanted_at_once_and_given_up_one_by_one() -> None:
-    scale = Scale()
+    scale = FunctionAutoscaler()
     assert scale.wanted(5, 2, 0, 10, 60.0, now=0.0).workers == 3
     assert scale.wanted(1, 2, 0, 10, 60.0, now=10.0) == (3, 50.0)
     assert scale.wanted(0, 2, 0, 10, 60.0, now=60.0) == (1, 10.0)
@@ -86,7 +86,7 @@ def test_workers_are_wanted_at_once_and_given_up_one_by_one() -> None:
 
 
 def test_bounds_hold_whatever_is_asked_for() -> None:
-    scale = Scale()
+    scale = FunctionAutoscaler()
     assert scale.wanted(100, 1, 1, 4, 60.0, now=0.0).workers == 4
     assert scale.wanted(0, 1, 1, 4, 60.0, now=99.0) == (1, None)
 
@@ -95,7 +95,7 @@ def test_bounds_hold_whatever_is_asked_for() -> None:
 def test_there_are_never_fewer_than_the_load_needs_nor_more_than_it_lately_did(
     steps: list[tuple[int, float]], concurrency: int
 ) -> None:
-    scale, now, seen = Scale(), 0.0, []
+    scale, now, seen = FunctionAutoscaler(), 0.0, []
     for load, passed in steps:
         now += passed
         needed = min(8, -(-load // concurrency))
@@ -239,13 +239,13 @@ def test_a_version_that_was_not_loaded_stays_so_when_its_workers_are_gone() -> N
     assert stands(existing(OLD.hash), "u0", known=FAILED, good=OLD) == "ImportFailed"
 
 
-FAILED = Known("Failed", "ImportFailed", "why")
+FAILED = LoadState("Failed", "ImportFailed", "why")
 
 
 def stands(
     instances: list[Instance],
     *callable_: str,
-    known: Known = IS_LOADED,
+    known: LoadState = IS_LOADED,
     good: Version | None = None,
     failures: Sequence[Condition] = (),
 ) -> str:
@@ -282,7 +282,7 @@ def key(number: int) -> Key:
 
 def test_so_many_are_loaded_at_once_and_the_others_in_the_order_in_which_they_came() -> None:
     woken: list[Key] = []
-    loads = Loads(woken.append)
+    loads = LoadQueue(woken.append)
     begun = [loads.begin(key(number), 0.0) for number in range(AT_ONCE_MAX + 2)]
     assert begun == [True] * AT_ONCE_MAX + [False] * 2 and woken == [key(n) for n in range(AT_ONCE_MAX)]
     woken.clear()
@@ -298,7 +298,7 @@ def test_so_many_are_loaded_at_once_and_the_others_in_the_order_in_which_they_ca
 
 
 def test_a_worker_that_has_loaded_stays_while_nobody_waits() -> None:
-    loads = Loads(lambda key: None)
+    loads = LoadQueue(lambda key: None)
     assert loads.begin(key(0), 0.0)
     loads.end(key(0), 1.0, 10.0)
     assert (loads.left(key(0), 4.0), loads.left(key(0), 12.0)) == (7.0, 0.0)
@@ -308,7 +308,7 @@ def test_a_worker_that_has_loaded_stays_while_nobody_waits() -> None:
 
 
 def test_one_that_takes_too_long_keeps_nobody_waiting() -> None:
-    loads = Loads(lambda key: None)
+    loads = LoadQueue(lambda key: None)
     for number in range(AT_ONCE_MAX):
         loads.begin(key(number), float(number))
     assert not loads.begin(key(9), 10.0) and loads.wait_seconds(key(9), 10.0) == LOADING_SECONDS_MAX - 10.0
@@ -318,7 +318,7 @@ def test_one_that_takes_too_long_keeps_nobody_waiting() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["begin", "end", "leave"]), st.integers(0, 9)), max_size=60))
 def test_there_are_never_too_many_and_nobody_waits_while_there_is_room(steps: list[tuple[str, int]]) -> None:
-    loads, now = Loads(lambda key: None), 0.0
+    loads, now = LoadQueue(lambda key: None), 0.0
     for what, number in steps:
         now += 0.1
         if what == "begin":

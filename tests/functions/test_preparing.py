@@ -10,7 +10,7 @@ import pytest
 from rota.api import Function, ObjectMeta
 from rota.api.function import FunctionSpec, Source
 from rota.client import Key
-from rota.control.functions.preparing import Preparing, needs_of
+from rota.control.functions.preparing import CodePreparer, needs_of
 from rota.engine.clock import RealClock
 from rota.runtime.code import CodeCache, CodeRefused
 
@@ -24,13 +24,16 @@ async def test_what_nobody_foresaw_is_told_and_tried_again_later(
     monkeypatch.setattr(CodeCache, "put_inline", fail)
     source = Source(inline="def handler(event, context): ...")
     function = Function(metadata=ObjectMeta(name="f", namespace="default"), spec=FunctionSpec(source=source))
-    preparing, key, ended = Preparing(tmp_path, RealClock()), Key("default", "f"), asyncio.Event()
+    preparing, key, ended = CodePreparer(tmp_path, RealClock()), Key("default", "f"), asyncio.Event()
     needs = needs_of(function)
     preparing.start(key, function, needs, ended.set)
     await ended.wait()
     failure = preparing.failure(key, needs)
     assert failure is not None and failure.due > failure.time
-    assert (failure.reason, failure.message) == ("NotPrepared", "it cannot be made ready: nobody foresaw this")
+    assert (failure.reason, failure.message) == (
+        "NotPrepared",
+        "its code or packages cannot be prepared: nobody foresaw this",
+    )
 
 
 async def test_what_fails_again_and_again_is_tried_ever_less_often(
@@ -42,7 +45,7 @@ async def test_what_fails_again_and_again_is_tried_ever_less_often(
     monkeypatch.setattr(CodeCache, "put_inline", refuse)
     source = Source(inline="def handler(event, context): ...")
     function = Function(metadata=ObjectMeta(name="f", namespace="default"), spec=FunctionSpec(source=source))
-    preparing, key = Preparing(tmp_path, RealClock()), Key("default", "f")
+    preparing, key = CodePreparer(tmp_path, RealClock()), Key("default", "f")
     needs = needs_of(function)
     pauses = []
     for _ in range(8):

@@ -17,9 +17,9 @@ from rota.client import Client, LocalBackend
 from rota.client.backend import Wrapped, Written
 from rota.control.functions import moulds as moulds_module
 from rota.control.functions import recording
-from rota.control.functions.line import Ended
 from rota.control.functions.moulds import Moulds
 from rota.control.functions.recording import Identity, Recorder
+from rota.control.functions.served import CallOutcome
 from rota.control.holds.handover import creation
 from rota.engine.clock import RealClock
 from rota.engine.objects import StoreObjects
@@ -60,7 +60,7 @@ def task_of(number: int, made: Made) -> Task:
     """The Task of a call, as the recorder makes it."""
     path, result, began, took, instance, exit_code = made
     text = msgspec.json.encode(result).decode()
-    ended = Ended("Succeeded", began, began + took, instance, Raw(text.encode()), exit_code=exit_code)
+    ended = CallOutcome("Succeeded", began, began + took, instance, Raw(text.encode()), exit_code=exit_code)
     identity = Identity(f"hello-{number:010x}", f"00000000-0000-4000-9000-{number:012x}")
     return recording.task_of(function(), identity, {"method": "GET", "path": path}, ended, text)
 
@@ -126,7 +126,7 @@ def recorder(noted: Noted, registry: Registry) -> Recorder:
 
 async def record(recorder: Recorder, number: int, result: str = "1", **more: Any) -> None:
     identity = Identity(f"hello-{number:010x}", f"00000000-0000-4000-9000-{number:012x}")
-    ended = Ended("Succeeded", 1.0, 2.0, "hello-0", Raw(result.encode()))._replace(**more)
+    ended = CallOutcome("Succeeded", 1.0, 2.0, "hello-0", Raw(result.encode()))._replace(**more)
     await recorder.record(function(), identity, {"method": "GET", "path": "/"}, ended)
 
 

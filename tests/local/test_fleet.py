@@ -184,7 +184,7 @@ def test_a_fleet_goes_on_through_cuts_kills_and_a_restored_hub(fleet: Fleet) -> 
         _, said = running.communicate(timeout=PATIENCE_SECONDS)
     assert running.returncode == 1 and 'the connection to cell "lhr-1" in lhr was cut' in said
     refused = fleet.refused("exec", remote, "--", "true")
-    assert 'cell "lhr-1" in lhr is not connected: it was last heard of at' in refused
+    assert 'cell "lhr-1" in lhr is not connected: its last report was at' in refused
     # One whose server is killed goes on running; one that loses everything starts it again.
     fleet.rota("fleet", "kill", "dfw-1")
     fleet.rota("fleet", "kill", "dfw-2", "--keeper")

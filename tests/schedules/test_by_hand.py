@@ -9,7 +9,7 @@ from rota.api.function import ACTIVE_MAX, ScheduleStatus
 from rota.client import Client, LocalBackend
 from rota.client.backend import Written
 from rota.control.schedules.making import COUNTED, MANUAL, manual_name, task_of
-from rota.control.schedules.runs import ACTIVE_PENDING_MAX, Run, told
+from rota.control.schedules.runs import ACTIVE_PENDING_MAX, Run, with_runs
 from rota.registry import Operation
 from rota.registry.errors import unavailable
 from tests.schedules.scene import MINUTE, Scene, restarted
@@ -101,7 +101,7 @@ def test_however_many_there_are_at_once_each_is_counted_once() -> None:
     }
     status, rounds = ScheduleStatus(), 0
     while any(not run.is_counted for run in runs.values()):
-        status = told(status, runs.values())
+        status = with_runs(status, runs.values())
         assert len(status.active) <= ACTIVE_MAX
         for name in status.active:
             runs[name] = runs[name]._replace(is_counted=True)

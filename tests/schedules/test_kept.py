@@ -10,8 +10,8 @@ from rota.api import Task
 from rota.api.cron import cron
 from rota.client import Client
 from rota.client.backend import Written
+from rota.control.schedules.finalizers import FINALIZER
 from rota.control.schedules.firing import Firing
-from rota.control.schedules.keeping import FINALIZER
 from rota.control.schedules.runs import Runs
 from rota.registry import Operation
 from rota.registry.errors import unavailable

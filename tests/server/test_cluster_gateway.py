@@ -16,9 +16,9 @@ from msgspec import Raw
 from rota.api import KINDS, Claim, Function, Task
 from rota.client import Client
 from rota.client.backend import Wrapped, Written
-from rota.control.functions.line import Ended
-from rota.control.functions.recorded import ENDED, KEPT_AS, WAITED_FOR, as_created, ended_status, kept_uid
+from rota.control.functions.call_tasks import ENDED, KEPT_AS, WAITED_FOR, as_created, ended_status, kept_uid
 from rota.control.functions.recording import Identity, Recorder, labels_of, new_identity
+from rota.control.functions.served import CallOutcome
 from rota.engine import CachedObjects
 from rota.engine.leadership import Leadership
 from rota.registry.errors import ApiError, not_atomic
@@ -146,8 +146,8 @@ def over(task: Task) -> bool:
     return task.over()
 
 
-def ended(result: str = "", reason: Any = "Succeeded") -> Ended:
-    return Ended(reason, 1000.0, 1001.0, result=Raw(result.encode()))
+def ended(result: str = "", reason: Any = "Succeeded") -> CallOutcome:
+    return CallOutcome(reason, 1000.0, 1001.0, result=Raw(result.encode()))
 
 
 async def test_a_claim_is_served_listed_read_and_released(post: Post) -> None:

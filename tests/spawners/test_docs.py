@@ -12,8 +12,8 @@ import yaml
 
 from rota.api import TaskSpawner
 from rota.api.templates.checks import ISSUE_FIELDS as FIELDS
-from rota.control.spawners.hooks import Made
-from rota.control.spawners.record import DELIVERIES_MAX
+from rota.control.spawners.hooks import TaskCreated
+from rota.control.spawners.items import DELIVERIES_MAX
 from rota.control.spawners.statuses import template_problem
 from rota.server.edge import CODES, DEFAULT_EDGE_PORT, HOOK_REQUESTS_PER_SECOND
 from tests.engine_loop.loops import World
@@ -42,7 +42,7 @@ async def test_the_delivery_of_the_page_becomes_the_task_that_it_shows(world: Wo
     await scene.serve()
     (body,) = re.findall(r"^body='(.*)'$", PAGE, re.MULTILINE)
     answer = await scene.deliver(body.encode(), "deploys", key=b"s", **{"x-rota-event": "push"})
-    assert isinstance(answer, Made)
+    assert isinstance(answer, TaskCreated)
     assert [task.spec.command for task in await scene.tasks()] == [["./deploy", "1f3c"]]
 
 

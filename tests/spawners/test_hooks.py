@@ -9,15 +9,22 @@ import pytest
 
 from rota.api import TaskSpawner
 from rota.client import Client
-from rota.control.spawners.hooks import LATER_SECONDS, LIMIT_SECONDS, UNSIGNED, Known, Made, Refused
-from rota.control.spawners.record import DELIVERIES_MAX
+from rota.control.spawners.hooks import (
+    LATER_SECONDS,
+    LIMIT_SECONDS,
+    UNSIGNED,
+    AlreadyDelivered,
+    DeliveryRefused,
+    TaskCreated,
+)
+from rota.control.spawners.items import DELIVERIES_MAX
 from rota.control.spawners.webhook import Ignored
 from rota.engine.fence import Fenced
 from rota.registry import ApiError
 from tests.engine_loop.loops import World
 from tests.spawners.spawning import Scene
 
-NOBODY = Refused("Unsigned", UNSIGNED)
+NOBODY = DeliveryRefused("Unsigned", UNSIGNED)
 
 
 @pytest.fixture(params=[True, False], ids=["atomic", "one by one"])
@@ -30,12 +37,12 @@ async def scene(world: World, request: pytest.FixtureRequest) -> Scene:
 
 async def made(scene: Scene, body: Any, **more: Any) -> str:
     answer = await scene.deliver(body, **more)
-    assert isinstance(answer, Made), answer
+    assert isinstance(answer, TaskCreated), answer
     return answer.task
 
 
-def refused(answer: Any, reason: str) -> Refused:
-    assert isinstance(answer, Refused) and answer.reason == reason, answer
+def refused(answer: Any, reason: str) -> DeliveryRefused:
+    assert isinstance(answer, DeliveryRefused) and answer.reason == reason, answer
     return answer
 
 
@@ -64,8 +71,8 @@ async def test_the_status_tells_of_it_at_once(scene: Scene) -> None:
 async def test_a_redelivery_makes_no_second_task_and_names_the_first(scene: Scene) -> None:
     await scene.hook()
     name = await made(scene, {"title": "Broken"}, delivery="d-1")
-    assert await scene.deliver({"title": "Broken"}, delivery="d-1") == Known(name)
-    assert await scene.deliver({"title": "Changed"}, delivery="d-1") == Known(name)
+    assert await scene.deliver({"title": "Broken"}, delivery="d-1") == AlreadyDelivered(name)
+    assert await scene.deliver({"title": "Changed"}, delivery="d-1") == AlreadyDelivered(name)
     assert len(await scene.tasks()) == 1 and (await scene.status()).created == 1
 
 
@@ -73,15 +80,15 @@ async def test_a_redelivery_of_what_was_pruned_makes_no_second_task(scene: Scene
     await scene.hook()
     name = await made(scene, {"title": "Broken"}, delivery="d-1")
     await scene.prune("Broken")
-    assert await scene.deliver({"title": "Broken"}, delivery="d-1") == Known(name)
+    assert await scene.deliver({"title": "Broken"}, delivery="d-1") == AlreadyDelivered(name)
     assert not await scene.tasks()
 
 
 async def test_the_same_at_the_same_time_is_one_task(scene: Scene) -> None:
     await scene.hook()
     answers = await asyncio.gather(*(scene.deliver({"title": "Broken"}) for _ in range(20)))
-    assert sorted(type(answer).__name__ for answer in answers) == ["Known"] * 19 + ["Made"]
-    assert len({answer.task for answer in answers if not isinstance(answer, Ignored | Refused)}) == 1
+    assert sorted(type(answer).__name__ for answer in answers) == ["AlreadyDelivered"] * 19 + ["TaskCreated"]
+    assert len({answer.task for answer in answers if not isinstance(answer, Ignored | DeliveryRefused)}) == 1
 
 
 async def test_many_at_the_same_time_are_all_made(scene: Scene) -> None:
@@ -141,7 +148,7 @@ async def test_a_key_that_was_replaced_signs_no_more(scene: Scene) -> None:
     await scene.hook()
     await scene.world.patch("Secret", "hook", {"stringData": {"secret": "new"}})
     assert await scene.deliver({"title": "x"}) == NOBODY
-    assert isinstance(await scene.deliver({"title": "x"}, key=b"new"), Made)
+    assert isinstance(await scene.deliver({"title": "x"}, key=b"new"), TaskCreated)
 
 
 # What is not wanted, or not now.
@@ -150,7 +157,7 @@ async def test_a_key_that_was_replaced_signs_no_more(scene: Scene) -> None:
 async def test_what_the_filters_do_not_want_is_ignored_with_a_word(scene: Scene) -> None:
     await scene.hook(source={"filters": [{"path": "action", "values": ["opened"]}]})
     assert isinstance(await scene.deliver({"title": "x", "action": "closed"}), Ignored)
-    assert isinstance(await scene.deliver({"title": "x", "action": "opened"}), Made)
+    assert isinstance(await scene.deliver({"title": "x", "action": "opened"}), TaskCreated)
     assert (await scene.status()).discovered == 1
 
 
@@ -168,7 +175,7 @@ async def test_at_the_limit_a_sender_is_told_to_come_back_and_then_is_served(sce
 async def test_many_at_once_do_not_get_past_the_limit(scene: Scene) -> None:
     await scene.hook(maxConcurrency=3)
     answers = await asyncio.gather(*(scene.deliver({"title": str(number)}) for number in range(20)))
-    assert sum(isinstance(answer, Made) for answer in answers) == 3 == len(await scene.tasks())
+    assert sum(isinstance(answer, TaskCreated) for answer in answers) == 3 == len(await scene.tasks())
 
 
 async def test_a_task_that_is_deleted_makes_room(scene: Scene) -> None:
@@ -191,7 +198,7 @@ async def test_a_total_counts_what_was_ever_made(scene: Scene) -> None:
 async def test_a_redelivery_at_the_limit_is_known_and_not_refused(scene: Scene) -> None:
     await scene.hook(maxConcurrency=1, maxTotal=1)
     name = await made(scene, {"title": "one"})
-    assert await scene.deliver({"title": "one"}) == Known(name)
+    assert await scene.deliver({"title": "one"}) == AlreadyDelivered(name)
 
 
 async def test_while_suspended_nothing_is_taken_and_nothing_is_lost_in_silence(scene: Scene) -> None:
@@ -199,7 +206,7 @@ async def test_while_suspended_nothing_is_taken_and_nothing_is_lost_in_silence(s
     assert await scene.ready() == ("True", "Suspended", "")
     assert refused(await scene.deliver({"title": "x"}, delivery="d"), "Suspended").retry_seconds
     await scene.change(suspend=False)
-    assert isinstance(await scene.deliver({"title": "x"}, delivery="d"), Made)
+    assert isinstance(await scene.deliver({"title": "x"}, delivery="d"), TaskCreated)
 
 
 async def test_one_that_does_not_lead_says_so_to_everybody(scene: Scene) -> None:
@@ -354,7 +361,7 @@ async def test_a_task_that_was_made_and_not_written_down_is_taken_up(scene: Scen
     status = await scene.status()
     assert (status.created, status.items) == (1, [name[-12:]])
     await scene.prune("x")
-    assert await scene.deliver({"title": "x"}) == Known(name)
+    assert await scene.deliver({"title": "x"}) == AlreadyDelivered(name)
 
 
 async def test_counts_follow_the_tasks_but_are_not_written_for_each(scene: Scene) -> None:

@@ -15,11 +15,11 @@ import pytest
 
 from rota.api.spawner import GitHubSource
 from rota.client.connection import Limits
-from rota.control.spawners import polling
+from rota.control.spawners import listing as listing_module
 from rota.control.spawners.apis import Apis, api_of
-from rota.control.spawners.github import WAIT_SECONDS_MAX, Trouble
+from rota.control.spawners.github import WAIT_SECONDS_MAX, PollError
 from rota.control.spawners.items import Item, task_name
-from rota.control.spawners.polling import Asked, Listing, read
+from rota.control.spawners.listing import Listing, ListRequest, read
 from rota.server.tls import ensure
 from tests.spawners.tracker import Reply, Tracker, issue, pull, tracker
 
@@ -30,10 +30,10 @@ UNTRUSTED = "unable to get local issuer certificate"
 
 def asked(
     github: Tracker, *, token: str = "", etag: str = "", made: frozenset[int] = frozenset(), **source: Any
-) -> Asked:
+) -> ListRequest:
     given = msgspec.convert({"apiURL": github.url, "repo": "acme/app", **source}, GitHubSource)
     names = {_name(Item(given.api_url, ("acme/app", given.kind, str(number)), None)) for number in made}
-    return Asked(api_of(github.url), given, token, etag, NOW, _name, lambda name: name in names)
+    return ListRequest(api_of(github.url), given, token, etag, NOW, _name, lambda name: name in names)
 
 
 def _name(item: Item) -> str:
@@ -50,9 +50,9 @@ async def numbers(github: Tracker, **more: Any) -> list[int]:
     return [item.fields["number"] for item in (await listing(github, **more)).waiting]
 
 
-async def trouble(github: Tracker, *script: Any, **more: Any) -> Trouble:
+async def trouble(github: Tracker, *script: Any, **more: Any) -> PollError:
     github.script = list(script)
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(PollError) as caught:
         await read(asked(github, **more), limits=IMPATIENT)
     return caught.value
 
@@ -151,7 +151,7 @@ async def test_what_is_made_already_is_listed_and_does_not_wait(github: Tracker)
 
 
 async def test_a_listing_has_a_bound(github: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polling, "PAGES_MAX", 2)
+    monkeypatch.setattr(listing_module, "PAGES_MAX", 2)
     github.items = [issue(number) for number in range(201)]
     found = await listing(github)
     assert found.is_cut and len(found.waiting) == 200 and github.pages == [1, 2]
@@ -160,7 +160,7 @@ async def test_a_listing_has_a_bound(github: Tracker, monkeypatch: pytest.Monkey
 async def test_what_items_say_has_a_bound_and_the_oldest_go_first(
     github: Tracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(polling, "KEPT_CHARACTERS_MAX", 2_500)
+    monkeypatch.setattr(listing_module, "KEPT_CHARACTERS_MAX", 2_500)
     github.items = [issue(number, body="x" * 1000) for number in range(110, 0, -1)]
     roomy = Limits(connections=1)
     found = await read(asked(github, made=frozenset((1,))), limits=roomy)
@@ -194,9 +194,9 @@ async def test_one_that_says_nothing_is_given_up(github: Tracker) -> None:
 
 
 async def test_all_pages_together_have_their_time(github: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polling, "POLL_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(listing_module, "POLL_SECONDS_MAX", 0.1)
     github.script = [hang]
-    with pytest.raises(Trouble, match=r"did not give all pages within 0\.1 s") as caught:
+    with pytest.raises(PollError, match=r"did not give all pages within 0\.1 s") as caught:
         await read(asked(github), limits=Limits())
     assert caught.value.reason == "TimedOut"
 
@@ -210,7 +210,7 @@ async def test_one_that_hangs_up_is_told_of(github: Tracker) -> None:
 
 async def test_one_that_is_not_there_is_told_of(github: Tracker) -> None:
     nobody = asked(github)._replace(api=api_of("http://127.0.0.1:1/api/v3"))
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(PollError) as caught:
         await read(nobody, limits=IMPATIENT)
     assert caught.value.reason == "Unreachable"
 
@@ -308,7 +308,7 @@ async def test_a_next_page_elsewhere_is_not_gone_to(github: Tracker) -> None:
 
 async def test_redirects_have_an_end(github: Tracker) -> None:
     github.script = [Reply(302, {"Location": "/api/v3/loop"})] * 10
-    with pytest.raises(Trouble, match="redirects more than 3 times"):
+    with pytest.raises(PollError, match="redirects more than 3 times"):
         await read(asked(github), limits=IMPATIENT)
     assert len(github.asked) == 4
 
@@ -333,7 +333,7 @@ async def test_an_api_over_tls_is_asked_when_its_certificate_is_trusted(
         github.items = [issue(1)]
         assert (await trouble(github)).message == f"the certificate of {github.url} is not trusted: {UNTRUSTED}"
         trusting = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
-        monkeypatch.setattr(polling, "_tls", lambda: trusting)
+        monkeypatch.setattr(listing_module, "_tls", lambda: trusting)
         assert await numbers(github) == [1]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rota.control.spawner import MADE_AT_ONCE_MAX, TOO_MANY, Spawners
-from rota.control.spawners import polling
+from rota.control.spawners import listing
 from rota.control.spawners.poll import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, WHOLE_SECONDS
 from rota.registry import ApiError
 from tests.engine_loop.loops import START, World
@@ -161,7 +161,7 @@ async def test_a_suspended_spawner_asks_for_nothing(scene: Scene, github: Tracke
 
 
 async def test_too_many_items_are_told(scene: Scene, github: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polling, "PAGES_MAX", 1)
+    monkeypatch.setattr(listing, "PAGES_MAX", 1)
     github.items = [issue(number) for number in range(101)]
     await scene.poll()
     assert await scene.ready() == ("True", "Polling", TOO_MANY)
@@ -171,7 +171,7 @@ async def test_too_many_items_are_told(scene: Scene, github: Tracker, monkeypatc
 async def test_what_was_not_kept_is_read_again_when_there_is_room(
     scene: Scene, github: Tracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(polling, "KEPT_CHARACTERS_MAX", 1500)
+    monkeypatch.setattr(listing, "KEPT_CHARACTERS_MAX", 1500)
     github.items = [issue(number, body="x" * 1000) for number in (3, 2, 1)]
     await scene.poll()
     status = await scene.status()

@@ -13,10 +13,9 @@ import pytest
 
 from rota.api.spawner import WebhookSource
 from rota.api.templates.paths import ABSENT, Looks, find, passes
-from rota.control.spawners import signature
+from rota.control.spawners import webhook
 from rota.control.spawners.items import Item, label_of, tail_of, task_name
-from rota.control.spawners.signature import is_signed, keys_of
-from rota.control.spawners.webhook import BadBody, Ignored, item_of
+from rota.control.spawners.webhook import BadBody, Ignored, is_signed, item_of, keys_of
 
 BODY = {"action": "opened", "issue": {"number": 7, "labels": [{"name": "bug"}, {"name": "p1"}]}, "draft": False}
 
@@ -69,7 +68,7 @@ def test_nothing_else_is_a_signature(headers: dict[str, str]) -> None:
 
 def test_without_a_key_nothing_is_signed() -> None:
     assert not is_signed({"x-rota-signature": sign(b"body", b"")}, b"body", [])
-    assert not is_signed({"x-rota-signature": sign(b"body", signature._NOBODY)}, b"body", [])
+    assert not is_signed({"x-rota-signature": sign(b"body", webhook._NOBODY)}, b"body", [])
 
 
 def test_an_empty_value_of_a_secret_is_no_key() -> None:

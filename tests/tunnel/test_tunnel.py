@@ -346,11 +346,11 @@ async def test_a_cell_that_is_away_is_named_with_its_city_and_since_when(both: B
     await both.know(CELL, lastHeartbeatTime="2026-01-02T03:04:05Z")
     code, message = await both.code(LOGS)
     assert code == 503
-    assert message.startswith('cell "ber-1" in ber is not connected: it was last heard of at 2026-01-02T03:04:05Z, ')
+    assert message.startswith('cell "ber-1" in ber is not connected: its last report was at 2026-01-02T03:04:05Z, ')
     assert (await both.code(FILES))[0] == 503
     async with contextlib.AsyncExitStack() as stack:
         error = await refused(stack.enter_async_context(both.as_().websocket(EXEC, protocols=(channels.PROTOCOL,))))
-    assert error.code == 503 and "last heard of" in str(error)
+    assert error.code == 503 and "its last report was at" in str(error)
     assert both.audited(at_hub=True)[-1]["code"] == 503
 
 
@@ -362,7 +362,7 @@ async def test_a_cell_of_an_older_version_is_said_to_be_one(both: Both) -> None:
 
 async def test_a_cell_that_was_removed(both: Both) -> None:
     await both.hub.delete(Cell, CELL)
-    assert await both.code(LOGS) == (503, 'cell "ber-1" is not known here any more')
+    assert await both.code(LOGS) == (503, 'cell "ber-1" does not exist here any more')
 
 
 async def test_another_hub_than_the_own_is_answered_nothing(both: Both) -> None:

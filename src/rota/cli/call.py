@@ -65,7 +65,7 @@ async def call(
     What it writes meanwhile goes to standard error. The call is a task: whoever may make tasks may call, also where the
     edge cannot be reached.
     """
-    from rota.control.functions.labels import label_of
+    from rota.control.functions.call_tasks import label_of
 
     name = name_in(function, Function.api)
     given = _read(data)

@@ -1,4 +1,4 @@
-"""Kinds of agents, each a row of a table: how it is run, and the files in which it looks for what it is told."""
+"""The table of agent programs: command, variables of credentials, and the files that each reads from its home."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ Secrets = Mapping[str, Mapping[str, str]]
 Server = dict[str, Any]
 
 
-class Told(NamedTuple):
-    """Where an agent looks for what it is told, below its home."""
+class AgentFiles(NamedTuple):
+    """The paths of an agent's files, below its home."""
 
     instructions: str
     skill: str
-    """With the skill's name in the place of {}."""
+    """{} stands for the skill's name."""
     servers: str
     write_servers: Callable[[dict[str, Server]], str]
 
 
 class Agent(NamedTuple):
-    """A kind of agent. It reads the prompt from its standard input: arguments can be seen by others."""
+    """An agent program. It reads the prompt from standard input, since other users can see arguments."""
 
-    told: Told
+    files: AgentFiles
     argv: Sequence[str]
     parse: Parse
-    """How its output is read."""
+    """The parser of its output."""
     model: Sequence[str]
-    """Arguments that name a model, with its name in the place of {}."""
+    """Arguments that set the model; {} stands for its name."""
     effort: Sequence[str]
-    """Likewise."""
+    """Arguments that set the effort; {} stands for it."""
     credentials: Mapping[str, str]
-    """The variable for what it signs in with, by the type of the credentials."""
+    """The variable of its credentials, by their type."""
 
 
 def _as_json(servers: dict[str, Server]) -> str:
@@ -44,7 +44,7 @@ def _as_json(servers: dict[str, Server]) -> str:
 
 
 def _as_toml(servers: dict[str, Server]) -> str:
-    """Strings, lists and tables of strings in TOML are what they are in JSON, but for how tables are headed."""
+    """Write TOML. Its strings, lists and tables of strings are those of JSON, except for the headers of tables."""
     blocks = []
     for name, server in sorted(servers.items()):
         plain = {key: each for key, each in server.items() if not isinstance(each, dict) and key != "type"}
@@ -58,13 +58,13 @@ def _as_toml(servers: dict[str, Server]) -> str:
 
 
 def _toml(value: Any) -> str:
-    # JSON's escapes are all TOML's, but for the one character that JSON leaves as it is.
+    # TOML has all escapes of JSON, and demands one for a character that JSON leaves as it is.
     return json.dumps(value).replace("\x7f", "\\u007f")
 
 
 AGENTS: Mapping[str, Agent] = {
     "claude-code": Agent(
-        Told(".claude/CLAUDE.md", ".claude/skills/{}/SKILL.md", ".claude.json", _as_json),
+        AgentFiles(".claude/CLAUDE.md", ".claude/skills/{}/SKILL.md", ".claude.json", _as_json),
         ("claude", "--print", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"),
         "claude-code",
         ("--model", "{}"),
@@ -72,7 +72,7 @@ AGENTS: Mapping[str, Agent] = {
         {"api-key": "ANTHROPIC_API_KEY", "oauth": "CLAUDE_CODE_OAUTH_TOKEN"},
     ),
     "codex": Agent(
-        Told(".codex/AGENTS.md", ".codex/skills/{}/SKILL.md", ".codex/config.toml", _as_toml),
+        AgentFiles(".codex/AGENTS.md", ".codex/skills/{}/SKILL.md", ".codex/config.toml", _as_toml),
         ("codex", "exec", "--json", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check", "-"),
         "codex",
         ("--model", "{}"),
@@ -80,24 +80,24 @@ AGENTS: Mapping[str, Agent] = {
         {"api-key": "CODEX_API_KEY", "oauth": "CODEX_ACCESS_TOKEN"},
     ),
 }
-OTHER = Told(".rota/instructions.md", ".rota/skills/{}/SKILL.md", ".rota/mcp.json", _as_json)
-"""Where a program of one's own finds it."""
+OTHER = AgentFiles(".rota/instructions.md", ".rota/skills/{}/SKILL.md", ".rota/mcp.json", _as_json)
+"""The files of workers of all other types."""
 
 
 def agent_program(role: WorkerRole) -> str:
-    """The program that prompts are given to; empty: the worker takes none."""
+    """Return the program that takes the prompts of a worker; empty: it takes none."""
     if role.type in AGENTS:
         return AGENTS[role.type].argv[0]
     return role.entrypoint[0] if role.entrypoint else ""
 
 
 def agent_files(type_: str, configs: Sequence[AgentConfigSpec], secrets: Secrets) -> dict[str, str]:
-    """The files of a home, by path. Instructions follow one another; of servers and skills the last of a name wins."""
-    agent = AGENTS[type_].told if type_ in AGENTS else OTHER
+    """Return the files of a home, by path. Instructions are joined; of servers and skills, the last of a name wins."""
+    agent = AGENTS[type_].files if type_ in AGENTS else OTHER
     files: dict[str, str] = {}
-    told = [config.instructions.strip() for config in configs if config.instructions]
-    if told:
-        files[agent.instructions] = "\n\n".join(told) + "\n"
+    instructions = [config.instructions.strip() for config in configs if config.instructions]
+    if instructions:
+        files[agent.instructions] = "\n\n".join(instructions) + "\n"
     for config in configs:
         files.update({agent.skill.format(skill.name): skill.content for skill in config.skills})
     servers = {server.name: _server(server, secrets) for config in configs for server in config.mcp_servers}
@@ -107,7 +107,7 @@ def agent_files(type_: str, configs: Sequence[AgentConfigSpec], secrets: Secrets
 
 
 def _server(server: MCPServer, secrets: Secrets) -> Server:
-    """A server as agents write it down. The keys of its Secret become headers, or the environment of its command."""
+    """Return an MCP server in an agent's format. The keys of its Secret become headers, or variables of its command."""
     kept = dict(secrets.get(server.secret_ref.name, {})) if server.secret_ref is not None else {}
     if server.type == "stdio":
         found: Server = {"type": server.type, "command": server.command[0], "args": server.command[1:]}

@@ -1,4 +1,4 @@
-"""WorkloadDeployment: the instances of one placement in one cell."""
+"""The WorkloadDeployment controller: it keeps the instances of one placement in one cell."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from rota.control.instances.template import UNIT_NANOS
 from rota.control.making.interface import InstanceResources
 from rota.control.plane import Plane
 from rota.control.quotas.asking import READS, ask, gates_of
-from rota.control.quotas.opening import open_gate
+from rota.control.quotas.gates import open_gate
 from rota.control.sizes import size_of
 from rota.control.storages import drop_left
-from rota.control.unhonoured import conditions, of_template, tell
+from rota.control.unhonoured import conditions, of_template, record_unhonoured
 from rota.control.workloads.sampling import TICK_SECONDS, Sampler
 from rota.engine import DONE, Context, Done, Outcome, Promise, Watch
 from rota.registry.privileges import inherited
@@ -36,11 +36,11 @@ AVAILABLE = "Available"
 REPLICAS_READY = "ReplicasReady"
 NO_RUNTIME = "nothing runs instances on this server: they wait until something does"
 UNAVAILABLE_MAX = 1
-"""How many of those wanted a rollout may take away at a time."""
+"""Wanted instances that a rollout may make unavailable at a time."""
 
 
 def desired(deployment: WorkloadDeployment, gates: tuple[str, ...] = ()) -> Desired:
-    """Return the instances that a deployment asks for, and the gates that new ones begin with."""
+    """Return the desired instances of a deployment. `gates` are the scheduling gates of new ones."""
     spec, meta = deployment.spec, deployment.metadata
     marks = spec.template.metadata
     labels = dict(marks.labels) if marks is not None else {}
@@ -74,12 +74,12 @@ def desired(deployment: WorkloadDeployment, gates: tuple[str, ...] = ()) -> Desi
 
 
 class Deployments(Gate[WorkloadDeployment]):
-    """Carries out what is planned for the instances of the deployments of this cell, and binds others to theirs."""
+    """Keeps the instances of this cell's deployments, and, at a hub, binds other deployments to their cells."""
 
     owns = (Instance, QuotaClaim)
     reads = (*READS, *Binding.reads)
     watches = (Watch(WorkloadDeployment, of_source),)
-    # Other cells have copies of what is referred to.
+    # A changed reference is copied to other cells anew.
     follows = True
 
     def __init__(self, plane: Plane, resources: InstanceResources | None = None, fence: Fence | None = None) -> None:
@@ -91,7 +91,7 @@ class Deployments(Gate[WorkloadDeployment]):
         self._sampler = Sampler(resources) if resources is not None else None
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        # Of deployments that went while nobody was there.
+        # Deployments that were deleted while no process led.
         for namespace, owner in self._resources.storages() if self._resources is not None else ():
             wake(Key(namespace, owner.name))
         return super().begin(wake)
@@ -134,27 +134,27 @@ class Deployments(Gate[WorkloadDeployment]):
         ignored = self._unhonoured(obj, there)
         status = _status(context, obj, wanted, made, [*opened, *ignored])
         await context.write_status(obj, msgspec.structs.replace(status, cpu_percent=percent))
-        tell(context, obj, ignored)
+        record_unhonoured(context, obj, ignored)
         waits = [] if made.again_after is None else [made.again_after]
         if obj.spec.metric is not None and self._sampler is not None:
             waits.append(TICK_SECONDS)
         return Done(again_after=min(waits)) if waits else DONE
 
     def _unhonoured(self, obj: WorkloadDeployment, there: Sequence[Instance]) -> list[Condition]:
-        """Say which settings change nothing here; and where nothing runs instances, that."""
+        """Return the condition Honoured. Without a runtime, it says that nothing runs instances."""
         if self._resources is not None:
             return conditions(obj, of_template(obj.spec.template.spec, "spec.template.spec."))
         return conditions(obj, [] if any(map(is_programmed, there)) else [NO_RUNTIME])
 
     @staticmethod
     def _gates(context: Context, obj: WorkloadDeployment) -> tuple[str, ...]:
-        """Return the gates of new instances. What is a hub's is charged to the hub's quota, and to no other."""
+        """Return the gates of new instances. A hub's deployment is charged to the hub's quota only."""
         if source_of(obj) is None:
             return gates_of(context.objects, obj.metadata.namespace)
         return () if granted_to(obj) is None else (HUB_QUOTA_GATE,)
 
     async def _percent(self, context: Context, obj: WorkloadDeployment, there: Sequence[Instance]) -> int | None:
-        """Return how much of their CPUs its instances use, when somebody wants to know."""
+        """Return the average CPU use of the instances, if a metric asks for it."""
         if self._sampler is None:
             return None
         key = Key(obj.metadata.namespace, obj.metadata.name)
@@ -174,7 +174,7 @@ class Deployments(Gate[WorkloadDeployment]):
 def _status(
     context: Context, obj: WorkloadDeployment, wanted: Desired, made: Plan, conditions: Sequence[Condition]
 ) -> Any:
-    # One that is being replaced is no reason to say that it does not serve.
+    # A rollout makes one instance unavailable at a time: the deployment is Available meanwhile.
     needed = min(made.wanted, max(1, made.wanted - UNAVAILABLE_MAX))
     said = [made.condition(AVAILABLE, needed=needed), made.condition(REPLICAS_READY)]
     status = status_of(obj)

@@ -1,9 +1,9 @@
-"""The inputs of what runs: an object is no more trusted than what it is made of.
+"""The inputs of what runs: an object is trusted no more than its inputs.
 
-Whoever can write a Secret, a ConfigMap, an AgentConfig, a Workspace or a task that others depend on says what is run
-with it: a variable such as BASH_ENV is a program. So what runs outside a sandbox, or with more network than all get,
-takes nothing from anybody but an admin. What has a repository of the host in it (a Workspace with a `file://` address)
-reaches the host, too, unless an admin shares that. The references are those that kinds declare (`rota.api.references`).
+The author of a Secret, a ConfigMap, an AgentConfig, a Workspace or a task that others depend on can decide what is run
+with it: a variable such as BASH_ENV is a program. So what runs outside a sandbox, or with more network than the policy
+gives to all, takes inputs from admins only. A Workspace with a repository of the host (a `file://` address) reaches the
+host as well, unless an admin shares it. The references are those that kinds declare (`rota.api.references`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIX = f"an admin can delete it and make it again, or look at it and remove its a
 def foreign(objects: Objects, *roots: Object | None) -> str:
     """Name the nearest of these objects, and of all that they refer to, that is not an admin's; empty: all are.
 
-    A task that others depend on was judged when it began (`Tasks`): it has the mark itself if its inputs had it.
+    A task that others depend on was checked when it began (`Tasks`): it has the mark itself if its inputs had it.
     """
     wave = [root for root in roots if root is not None]
     seen = {id_of(root) for root in wave}
@@ -49,20 +49,20 @@ def foreign(objects: Objects, *roots: Object | None) -> str:
 
 
 def refusal(objects: Objects, where: str, why_open: str, *roots: Object | None) -> str:
-    """Say why something must not run where nothing keeps it apart; empty: it may."""
+    """Say why something with `why_open`, the way in which it reaches the host, must not run; empty: it may."""
     whose = foreign(objects, *roots)
     return f"{where} {why_open}, and {whose} was written by somebody who is no admin: {FIX}" if whose else ""
 
 
 def reach(objects: Objects, instance: Instance) -> str:
-    """Say in which way an instance reaches the host; empty: in none."""
+    """Say how an instance reaches the host; empty: it does not."""
     if not is_isolated(instance):
         return why_open(instance)
     return host_files(objects, instance.metadata.namespace, instance.spec.workspace_ref)
 
 
 def host_files(objects: Objects, namespace: str, workspace_ref: Ref | None) -> str:
-    """Say that a workspace is a repository of this host, which is not for all; empty: it is not, or is shared."""
+    """Say that a workspace is a repository of this host that no admin has shared; empty: it is not."""
     workspace = get(objects, Workspace, workspace_ref.name, namespace) if workspace_ref is not None else None
     if workspace is None or is_shared(workspace.metadata.annotations):
         return ""
@@ -73,12 +73,12 @@ def host_files(objects: Objects, namespace: str, workspace_ref: Ref | None) -> s
 
 
 def marks(objects: Objects, obj: Object) -> dict[str, str]:
-    """Return the annotations that an object passes on to what is made of it and of its inputs."""
+    """Return the annotations that an object passes on to what is made from it."""
     return {RESTRICTED: "true"} if foreign(objects, obj) else {}
 
 
 def made_for(objects: Objects, instance: Instance) -> Object | None:
-    """Find the pool, the task or the function that an instance is of."""
+    """Return the owner of an instance: a pool, a task, a function or a deployment; None: it has none."""
     owner = controller_of(instance)
     kind = KINDS.get(owner.kind) if owner is not None else None
     if owner is None or kind is None:

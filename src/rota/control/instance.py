@@ -1,6 +1,6 @@
-"""Instance: has a maker make it real, starts again what has ended, and says what came of it.
+"""The Instance controller: it has a maker run an instance, restarts what has ended, and writes the status.
 
-What happens to it is decided here, by `instances/lifecycle.py`; how it is made real is behind `making/interface.py`.
+The decisions are in `instances/lifecycle.py`; a maker behind `making/interface.py` carries them out.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from rota.control.holds.executor import Executor
 from rota.control.holds.options import has_runner
 from rota.control.instance_actions import RUNTIME_FINALIZER
 from rota.control.instances import lifecycle, ready_condition
-from rota.control.instances.baseline import Baseline
 from rota.control.instances.lifecycle import AVAILABLE, PROGRAMMED, Found, phase_of, unavailable
-from rota.control.instances.memory import Memory
-from rota.control.instances.names import controller_of
+from rota.control.instances.memory import Baseline, Memory
+from rota.control.instances.names import controller_of, owner_of, subject_of
 from rota.control.instances.reasons import is_noticed, is_ready
 from rota.control.instances.states import USED, is_used
-from rota.control.instances.subjects import owner_of, subject_of
 from rota.control.making.interface import InstanceMaker, Observed, Obstacle
 from rota.control.plane import HERE, Plane
-from rota.control.quotas.telling import Gated, quota_condition
+from rota.control.quotas.gates import GatedInstances, quota_condition
 from rota.control.storages import has_heir
 from rota.control.unhonoured import conditions
 from rota.engine import DONE, Context, Done, Outcome, Promise, RequeueAfter, Watch
@@ -38,16 +36,14 @@ from rota.runtime.interface import Overuse
 from rota.runtime.runner.messages import Report
 
 CONCURRENCY = 32
-"""Instances that are looked at together: most of the time is spent on waiting for the maker."""
+"""Instances that are reconciled at the same time: most of the time they wait for the maker."""
 UNWRITTEN_SECONDS = 1.0
-"""For how long the status need not say who has an instance, or that it is being reset."""
+"""Delay with which the status shows a holder or a reset: most are over by then, which saves a write."""
 POOLED = ("WorkerPool", "Task")
-NOT_RENEWED = "it cannot be started anew as who has it wants it"
+NOT_RENEWED = "it cannot be started anew with the options of its holder"
 
 
 class Instances(Gate[Instance]):
-    """Has a maker make what instances ask for, and says what came of it."""
-
     follows = True
     reads = (InstanceType,)
     concurrency = CONCURRENCY
@@ -60,7 +56,7 @@ class Instances(Gate[Instance]):
         self._executor = executor
         self._plane = plane
         self._memories: dict[Key, Memory] = {}
-        self._gated = Gated()
+        self._gated = GatedInstances()
         self.watches = (Watch(Quota, self._gated.by_quota),)
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
@@ -73,19 +69,19 @@ class Instances(Gate[Instance]):
             known = self._memories[key] = Memory(obj.metadata.uid)
         return known
 
-    # Looking in passing.
+    # The fast path.
 
     def reconcile(self, context: Context, key: Key) -> Promise:
-        return self._in_passing(context, key) or super().reconcile(context, key)
+        return self._reconcile_holder(context, key) or super().reconcile(context, key)
 
-    def _in_passing(self, context: Context, key: Key) -> Outcome | None:
-        """Return the outcome of a worker of which only the holder has changed: that is most of the events."""
+    def _reconcile_holder(self, context: Context, key: Key) -> Outcome | None:
+        """Reconcile a worker of which only the holder has changed, as with most events; None: more has changed."""
         obj, memory = cast("Instance | None", context.find(Instance.api, *key)), self._memories.get(key)
         if obj is None or memory is None or memory.baseline is None or obj.metadata.uid != memory.uid:
             return None
         if obj.metadata.deletion_timestamp is not None:
             return None
-        self._tell_warnings(context, obj)
+        self._record_warnings(context, obj)
         observed = self._maker.observe(obj)
         report = observed.report
         if not memory.baseline.holds(obj, observed, _versions(context, obj)):
@@ -93,7 +89,7 @@ class Instances(Gate[Instance]):
         if report is not None and not self._send_step(context, obj, report, memory.baseline.configured):
             return None
         if report is not None and workers.is_done(report, obj):
-            return None  # Whoever has it has lost what it had: that is said at once.
+            return None  # The status shows at once that the holder has lost what it had.
         self._show(context, obj, report, is_ready=report is None or report.phase in ("Idle", "Held"))
         if (report is None or report.phase != "Resetting") and workers.says_who(obj, report):
             memory.unwritten_since = None
@@ -105,7 +101,7 @@ class Instances(Gate[Instance]):
         return Done(again_after=left) if left > 0 else None
 
     def _keep_baseline(self, context: Context, obj: Instance) -> None:
-        """From now on it is only looked at in passing, as long as nothing else of it changes."""
+        """Remember a ready worker's state: while nothing else of it changes, the fast path is enough."""
         memory, observed = self._memory(obj), self._maker.observe(obj)
         memory.unwritten_since = None
         probed = any(one.readiness_probe or one.liveness_probe for one in obj.spec.containers)
@@ -115,7 +111,7 @@ class Instances(Gate[Instance]):
         elif is_ready(obj):
             memory.baseline = Baseline.of(obj, observed, _versions(context, obj))
 
-    # Looking.
+    # The full path.
 
     async def sync(self, context: Context, obj: Instance) -> Outcome:
         if not self._plane.runs(obj.spec.cell_name):
@@ -129,7 +125,7 @@ class Instances(Gate[Instance]):
             self._show(context, obj, self._runners.report(subject_of(obj)), is_ready=False)
             is_kept = not has_runner(obj) and workers.reset_policy(context.objects, obj) == "Keep"
             marks = dict(obj.metadata.annotations)
-            # All that a holder left running is ended. It is started again, on the files that are there, for the next.
+            # With Keep, what the holder left running is ended, and the containers start anew on the same files.
             if not is_kept or not await self._renew(obj, marks.pop(USED)):
                 await self._replace(context, obj, "")
                 return DONE
@@ -154,7 +150,7 @@ class Instances(Gate[Instance]):
         if lifecycle.is_held_back(obj, copies_gates=self._maker.copies_gates):
             await self._write(context, obj, status_of(obj), opened, "Pending")
             return DONE
-        self._tell_warnings(context, obj)
+        self._record_warnings(context, obj)
         before = self._maker.observe(obj)
         status = lifecycle.with_last_exit(status_of(obj), before.runs)
         found = await self._bring(context, obj, before, status)
@@ -176,7 +172,7 @@ class Instances(Gate[Instance]):
             return DONE
         return RequeueAfter(found.wait, found.available.reason, found.available.message)
 
-    def _tell_warnings(self, context: Context, obj: Instance) -> None:
+    def _record_warnings(self, context: Context, obj: Instance) -> None:
         for reason, message in self._maker.warnings(obj):
             context.events.record(obj, "Warning", reason, message)
 
@@ -194,7 +190,7 @@ class Instances(Gate[Instance]):
     async def _bring(
         self, context: Context, obj: Instance, before: Observed, status: InstanceStatus
     ) -> Found | Obstacle:
-        """Have what should run made, and what has ended started again when its time has come."""
+        """Have the maker run what should run, and restart what has ended when its back-off is over."""
         memory, now = self._memory(obj), context.clock.time()
         step = lifecycle.hold_step(obj, status, before.runs)
         if step is not None and self._maker.refusal(context.objects, obj) is None:
@@ -224,7 +220,7 @@ class Instances(Gate[Instance]):
         return found
 
     async def _renew(self, obj: Instance, hold: str) -> bool:
-        """End what runs, so that it is started for this hold, or after it, without a pause. False: it cannot be."""
+        """End what runs, so that it is started anew for or after a hold, without back-off. False: the maker cannot."""
         memory, runs = self._memory(obj), self._maker.observe(obj).runs
         if not await self._maker.renew(obj):
             return False
@@ -232,20 +228,20 @@ class Instances(Gate[Instance]):
         return True
 
     def _restart(self, context: Context, obj: Instance, container: str, reason: str, why: str) -> None:
-        """End a run that is of no use; what comes then is as after any end."""
+        """End a run, with a warning. The restart policy and the back-off apply as after any end."""
         context.events.record(obj, "Warning", reason, why)
         self._maker.restart(obj, container)
 
     # Runners.
 
     async def _with_runner(self, context: Context, obj: Instance, observed: Observed, found: Found) -> Found:
-        """Add what its runner reports, and send the runner its next step."""
+        """Return the status with the report of the instance's runner, and send the runner its next step."""
         subject, before = subject_of(obj), status_of(obj)
         report, container = observed.report, obj.spec.containers[0].name
         run = observed.runs[container]
         if report is None and self._runners.is_outdated(subject):
-            # What it ran is lost with it. Its journal stays, from which the next runner sends the outcomes.
-            why = "its runner is of another version than the server: it is started anew"
+            # The runner's jobs end with it. The next runner sends the outcomes from its journal.
+            why = "its runner has another version than the server: it is started anew"
             memory = self._memory(obj)
             memory.renewed_for, memory.renewed = "", {container: run.number}
             self._restart(context, obj, container, "RunnerOutdated", why)
@@ -253,7 +249,7 @@ class Instances(Gate[Instance]):
         if report is None or report.run != run.number:
             known, left = before.condition(AVAILABLE), self._runners.may_return()
             if left > 0 and known is not None and lifecycle.is_same_run(before, run):
-                # The server was away, and this runner has not come back yet: it is as it was.
+                # The server was away, and this runner has not reconnected yet: the status stays.
                 return found._replace(phase=before.phase or "Starting", available=known, wait=left)
             return found._replace(phase="Starting", available=workers.available(None, obj))
         if not self._send_step(context, obj, report, observed.configured):
@@ -263,7 +259,7 @@ class Instances(Gate[Instance]):
         return Found(status, phase_of(obj) if available.status == "True" else "Starting", available)
 
     def _send_step(self, context: Context, obj: Instance, report: Report, configured: str) -> bool:
-        """Tell its runner who has it. Returns whether that is all there is to do: False, it has to be replaced."""
+        """Send an instance's runner its next step. Returns False if the instance has to be replaced instead."""
         subject, memory = subject_of(obj), self._memory(obj)
         step = workers.next_step(report, obj, workers.reset_policy(context.objects, obj), configured)
         if step == "Replace":
@@ -274,11 +270,11 @@ class Instances(Gate[Instance]):
         return True
 
     def _show(self, context: Context, obj: Instance, report: Report | None, *, is_ready: bool) -> None:
-        """Tell whoever hands out workers how this one is."""
+        """Pass the state of an instance on to the executor of holds."""
         if self._executor is None:
             return
         if not _is_pooled(obj):
-            # Its owner may have let go of it.
+            # Its owner may have orphaned it.
             self._executor.remove(Key(obj.metadata.namespace, obj.metadata.name))
         else:
             self._executor.prepare(context)
@@ -297,18 +293,18 @@ class Instances(Gate[Instance]):
         before = status_of(obj).condition("Ready")
         written = await context.write_status(obj, context.condition(obj, status, ready))
         is_new = ready.status != "True" and (before is None or before.reason != ready.reason)
-        if is_new and is_noticed(ready.reason) and not _is_told_by_function(obj, ready):
-            # Without when it is started again: many that say the same are one Event.
+        if is_new and is_noticed(ready.reason) and not _is_reported_by_function(obj, ready):
+            # Without the time of the restart, so that repeated ones are counted as one Event.
             context.events.record(obj, "Warning", ready.reason, ready.message.partition("; ")[0])
         return written
 
     # Ending.
 
     async def _end(self, context: Context, obj: Instance) -> None:
-        """Nothing of it may be alive when it is gone."""
+        """End an instance that is being deleted. The finalizer stays until nothing of it is alive."""
         asked = obj.metadata.deletion_timestamp
         passed = context.clock.time() - asked.timestamp() if asked is not None else 0.0
-        # Counted from when it was asked for: another server that goes on with it does not begin anew.
+        # Counted from the deletion, so that a restarted server does not begin the grace anew.
         grace = max(0.0, obj.spec.termination_grace_period_seconds - max(0.0, passed))
         if not await self._maker.end(obj, grace, keep_storage=_keeps_storage(context, obj)):
             await self._write(context, obj, status_of(obj), [unavailable("Stopping", "")], "Stopping")
@@ -319,7 +315,7 @@ class Instances(Gate[Instance]):
         await context.client.update(msgspec.structs.replace(obj, metadata=metadata))
 
     async def _end_overuse(self, context: Context, obj: Instance, overuse: Overuse) -> None:
-        """Make room first: with a full disk nothing can be written before. Its owner makes another one."""
+        """End an instance that exceeds its limits. Storage goes first: a full disk may refuse all other writes."""
         if self._executor is not None and obj.spec.assignment is not None:
             self._executor.blame(obj, f"{overuse.reason}: {overuse.message}")
         self._show(context, obj, self._runners.report(subject_of(obj)), is_ready=False)
@@ -329,7 +325,7 @@ class Instances(Gate[Instance]):
         await self._delete(context, written)
 
     async def _replace(self, context: Context, obj: Instance, why: str) -> None:
-        """Something of a holder would stay, or is not to: it is given to nobody any more, and neither its storage."""
+        """Delete an instance with its storage, without grace: a holder's data must not reach the next holder."""
         if why:
             context.events.record(obj, "Warning", "Replaced", why)
         await self._maker.discard(obj)
@@ -347,7 +343,7 @@ class Instances(Gate[Instance]):
 
 
 def _versions(context: Context, obj: Instance) -> tuple[str, ...]:
-    """The versions of everything that an instance refers to, and who it is of."""
+    """Return the identity of an instance's owner, and the resourceVersions of its references."""
     owners = [f"{one.kind}/{one.name}/{one.uid}" for one in obj.metadata.owner_references if one.controller]
     found = []
     for edge in context.graph.references(id_of(obj)):
@@ -358,16 +354,16 @@ def _versions(context: Context, obj: Instance) -> tuple[str, ...]:
 
 
 def _keeps_storage(context: Context, obj: Instance) -> bool:
-    """Report whether the storage of an instance is for another one of its owner."""
+    """Report whether the storage of an instance is kept for the next one of its ordinal."""
     if obj.spec.storage is None or _is_soiled(context, obj):
         return False
     return has_heir(context.objects, obj.metadata.namespace, owner_of(obj))
 
 
 def _is_soiled(context: Context, obj: Instance) -> bool:
-    """Report whether what a holder left is in the storage of an instance, and nobody resets that."""
+    """Report whether a holder's data is in the storage of an instance, and nothing will reset it."""
     if has_runner(obj):
-        return False  # The next runner does.
+        return False  # The next runner resets it.
     held = obj.spec.assignment
     is_kept = workers.reset_policy(context.objects, obj) == "Keep"
     return not is_kept and ((held is not None and held.kind == "Claim") or is_used(obj))
@@ -379,7 +375,7 @@ def _is_pooled(obj: Instance) -> bool:
     return owner is not None and owner.kind in POOLED
 
 
-def _is_told_by_function(obj: Instance, ready: Condition) -> bool:
-    """Report whether code or packages cannot be loaded: the Function has an Event of its own for that."""
+def _is_reported_by_function(obj: Instance, ready: Condition) -> bool:
+    """Report whether code or packages cannot be loaded: the Function controller records an Event for that."""
     owner = controller_of(obj)
     return owner is not None and owner.kind == Function.api.name and ready.reason == "ConfigurationError"

@@ -1,4 +1,4 @@
-"""Write the actions that are planned for the instances of an owner: create, delete, drain."""
+"""Carry out the planned actions on the instances of an owner: create, delete, drain, undrain."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rota.engine import Context
 from rota.registry import ApiError
 
 RUNTIME_FINALIZER = "rota.dev/runtime"
-"""The finalizer of an instance: its maker ends what is real of it before the object is gone."""
+"""The finalizer of an instance: its maker ends what runs before the object is gone."""
 
 
 async def carry_out(context: Context, namespace: str, action: Create | Delete | Drain | Undrain) -> None:
-    """Each action has a precondition: late or repeated, it has no second effect."""
+    """Write one action. Each has a precondition: late or repeated, it has no second effect."""
     kind: Any = Instance
     client = context.client
     try:

@@ -1,7 +1,7 @@
-"""The controllers of one plane, wired together: the one wiring there is.
+"""The controllers of one plane, wired together.
 
-A server, an operator, a site of a simulated fleet and a project under test all lead by it. They differ in what they
-hand in: the client, the clock, the runtime and the runners.
+A server, an operator, a site of a simulated fleet and a project under test all use this wiring. They differ in the
+arguments: the client, the clock, the runtime and the runners.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from rota.api import Kind, Namespace
 from rota.client import Client, Update
+from rota.control.cells.contacts import CellContacts
 from rota.control.cells.counting import HubCounting, LinkCounting
 from rota.control.cells.fence import Fence
-from rota.control.cells.heard import Heard
 from rota.control.cells.intake import Intake
 from rota.control.cells.link import Link
 from rota.control.cells.reports import Reports
@@ -37,7 +37,7 @@ Linking = Callable[[Client, Objects, Recorder, Clock, Fence, LinkCounting], Awai
 
 
 class Leading:
-    """All controllers, from when a process begins to lead until it does not any more. `run` it once."""
+    """All controllers while one process leads. `run` it once."""
 
     def __init__(
         self,
@@ -57,16 +57,16 @@ class Leading:
         leads: Callable[[], bool] = lambda: True,
         claim_ended: Callable[[str], None] = lambda uid: None,
     ) -> None:
-        """Wire them.
+        """Wire the controllers.
 
-        identity    the process, in the Events that it records
-        runtime     what makes instances real; without one there are none
-        runners     those of the workers
-        serving     what answers calls of functions; without it none are called
-        spawning    what makes tasks by the clock and of items; without it nothing does
-        linking     how a cell reaches its hub; None: this is no cell
-        leads       whether this process still leads
-        claim_ended gets the uid of a claim whose hold ends
+        identity    name of the process, in the Events that it records
+        runtime     runs instances; None: no controller that makes or runs instances
+        runners     streams of the workers' runners
+        serving     answers calls of functions; None: functions are not served
+        spawning    serves schedules and spawners; None: neither makes tasks
+        linking     connects a cell to its hub; None: this is not a cell of a hub
+        leads       reports whether this process still leads
+        claim_ended called with the uid of a claim whose hold ends
         """
         self._client = client
         self._objects = objects
@@ -75,21 +75,21 @@ class Leading:
         self._runtime = runtime
         self._metrics = metrics or Metrics()
         self.recorder = Recorder(client, instance=identity, clock=clock)
-        heard = Heard(clock, restored_seconds_ago)
+        contacts = CellContacts(clock, restored_seconds_ago)
         self.fence = Fence(objects, runtime, clock) if linking is not None else None
-        """The instances that the hub moves when this cell is lost, and that it may run for now."""
-        made = controllers(runtime, runners, spawning, self._metrics, serving, plane, heard, self.fence, claim_ended)
+        """Limits how long this cell may run what its hub moves when the cell is lost; None: no hub."""
+        made = controllers(runtime, runners, spawning, self._metrics, serving, plane, contacts, self.fence, claim_ended)
         self.claims: ClaimHolds | None = next((one.holds for one in made if isinstance(one, Claims)), None)
-        """The holds of claims; None where nothing runs."""
+        """The holds of claims; None without a runtime."""
         self.reports: Reports | None = None
-        """Takes the reports of cells; None where there are none."""
+        """Writes the reports of cells to the store; None: this plane has no cells."""
         self.intake: Intake | None = None
-        """The way in for reports."""
+        """Admits reports, within bounds, to `reports`."""
         if plane.places:
-            self.reports = Reports(client, objects, self.recorder, heard, clock, leads)
-            self.intake = Intake(self.reports, objects, clock, HubCounting(self._metrics, objects, heard, clock))
+            self.reports = Reports(client, objects, self.recorder, contacts, clock, leads)
+            self.intake = Intake(self.reports, objects, clock, HubCounting(self._metrics, objects, contacts, clock))
         self.link: Link | None = None
-        """The link of this cell to its hub, once there is one."""
+        """The link of this cell to its hub; None until it is connected."""
         self.loop = ControlLoop(client, objects, made, self.recorder, clock=clock, metrics=metrics)
 
     async def run(self) -> None:
@@ -97,7 +97,7 @@ class Leading:
         if self._runtime is not None:
             self._runtime.archive.sweep(lambda namespace, name: uid_of(self._objects, namespace, name))
         parts = [asyncio.create_task(self.recorder.run(), name="events")]
-        deaf: Callable[[], None] | None = None
+        unsubscribe: Callable[[], None] | None = None
         try:
             if self._linking is not None and self.fence is not None:
                 counting = LinkCounting(self._metrics, self._clock)
@@ -106,26 +106,26 @@ class Leading:
                 )
                 parts.append(asyncio.create_task(self.link.run(), name="link to the hub"))
             if self._client.in_process:
-                deaf = self._objects.listen((Namespace.api,), self._hear_namespace)
+                unsubscribe = self._objects.listen((Namespace.api,), self._namespace_changed)
             parts.append(asyncio.create_task(self.loop.serve(), name="control loop"))
-            # No TaskGroup: it ends its tasks in any order, and a simulation is to be the same again.
+            # No TaskGroup: it cancels tasks in any order, and simulations must be reproducible.
             await asyncio.gather(*parts)
         finally:
-            if deaf is not None:
-                deaf()
+            if unsubscribe is not None:
+                unsubscribe()
             self.end()
             for part in parts:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
 
     def end(self) -> None:
-        """Take no more reports, and renew nothing, from now on."""
+        """Take no more reports, and renew no leases, from now on."""
         for one in (self.reports, self.intake, self.fence):
             if one is not None:
                 one.end()
         self.reports = self.intake = self.link = None
 
-    def _hear_namespace(self, kind: Kind, update: Update[Any]) -> None:
-        """Have a namespace that is gone counted no longer. It goes last: nothing of it will be counted again."""
+    def _namespace_changed(self, kind: Kind, update: Update[Any]) -> None:
+        """Drop the metrics of a deleted namespace. All its objects are gone by then."""
         if update.new is None:
             self._metrics.forget("namespace", update.key.name)

@@ -1,4 +1,7 @@
-"""The network of an instance: what its spec says, or else the server's policy; and whether it is beyond the policy."""
+"""The network of an instance, by its spec or the server's policy, and the checks against that policy.
+
+A tenant gets no more network than the server gives to all, and gives no input to what reaches the host.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from rota.api.egress import Network, Policy, Target, beyond, target
 from rota.api.instance import InstanceTemplate
 from rota.api.parts import Egress
 from rota.api.worker import WorkerConfig
+from rota.control import inputs
 from rota.control.inputs import made_for
+from rota.control.instances.states import MORE_NETWORK, NOT_ISOLATED
 from rota.engine.objects import Objects
 from rota.registry.privileges import is_restricted
 
@@ -26,29 +31,29 @@ Part = InstanceTemplate | WorkerConfig
 
 
 def network_of(spec: InstanceTemplate, policy: Policy) -> Network:
-    """The network that an instance has. One that an admin made without isolation is on the host anyway."""
+    """Return the network of an instance. Without isolation and without a word of its own, that is the host's."""
     if spec.network is not None:
         return spec.network
     return "host" if spec.isolation == "none" else policy.network
 
 
 def targets_of(spec: InstanceTemplate, policy: Policy) -> tuple[Target, ...]:
-    """What an instance with network egress can reach."""
+    """Return the targets that an instance with network egress can reach."""
     return tuple(target(entry) for entry in _entries(spec.egress)) if spec.egress else policy.targets
 
 
 def beyond_policy(network: Network | None, egress: Sequence[Egress], policy: Policy) -> str:
-    """Say in which way a network is more than others than admins get; empty: in none."""
+    """Say how a network exceeds the policy, which only an admin may ask for; empty: it does not."""
     return beyond(policy, network, _entries(egress))
 
 
 def check(objects: Objects, obj: Instance, policy: Policy) -> str:
-    """Say why an instance must not be started: somebody who is no admin asked for it under another policy."""
+    """Say why an instance must not be started: a tenant has it, and it exceeds the policy; empty: it may be."""
     why = beyond_policy(obj.spec.network, obj.spec.egress, policy)
     if not why:
         return ""
     owner = made_for(objects, obj)
-    # It has the mark itself where its owner had it when it was made: the owner may be gone.
+    # The instance has its owner's mark from when it was made: the owner may be gone.
     is_others = any(is_restricted(one.metadata.annotations) for one in (obj, owner) if one is not None)
     return (
         f"spec.network: {why}; an admin can ask for more, or start the server with another --network"
@@ -57,8 +62,23 @@ def check(objects: Objects, obj: Instance, policy: Policy) -> str:
     )
 
 
+def foreign_input(objects: Objects, obj: Instance, policy: Policy, *, isolated: bool) -> str:
+    """Name an input that is not an admin's of an instance that reaches the host; empty: there is none."""
+    has_more = beyond_policy(obj.spec.network, obj.spec.egress, policy)
+    # An instance with isolation `sandbox` gets one, or is not started.
+    if (isolated or obj.spec.isolation == "sandbox") and not has_more:
+        why_open = inputs.host_files(objects, obj.metadata.namespace, obj.spec.workspace_ref)
+    else:
+        why_open = NOT_ISOLATED if not isolated else MORE_NETWORK
+    if not why_open:
+        return ""
+    owner = made_for(objects, obj) or obj
+    where = f"{owner.api.name}/{owner.metadata.name}"
+    return inputs.refusal(objects, where, why_open, obj, owner)
+
+
 def condition(obj: Instance, policy: Policy, *, isolated: bool) -> Condition:
-    """What its network keeps an instance from."""
+    """Return the condition NetworkConfined of an instance."""
     network = network_of(obj.spec, policy) if isolated else "host"
     if why := beyond_policy(obj.spec.network, obj.spec.egress, policy):
         said = f"{why}: only what an admin has written runs in it"

@@ -1,4 +1,4 @@
-"""Reasons for not being ready that stay until somebody acts: a plan that goes on from a server keeps them."""
+"""Reasons for not being ready that stay until somebody acts. `rota plan` keeps objects with one as they are."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ PERSISTENT: Final[Mapping[str, frozenset[str]]] = {
     Function.api.name: INSTANCE | PREPARING | LOADING,
     TaskSpawner.api.name: SPAWNER,
 }
-"""By the kind whose status says so. What is made of others, such as a pool, is as they are."""
+"""The persistent reasons of each kind. Kinds such as WorkerPool have none: they are as ready as their instances."""
 
 
 def is_persistent(obj: Object) -> bool:
-    """Report whether an object says of itself, as it is written now, that it will not become ready by itself."""
+    """Report whether an object's status says that it will not become ready by itself."""
     state, reason, _ = obj.readiness()
     return state == "Failed" or (state == "Pending" and reason in PERSISTENT.get(obj.api.name, ()))

@@ -1,26 +1,35 @@
-"""The control plane that controllers belong to."""
+"""The plane that controllers belong to."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from rota.control.gate import Problem
+
 LOCAL = "local"
-"""The cell, and the city, of a server that belongs to no other."""
+"""The name of the cell, and of the city, of a server without a hub."""
 
 
 class Plane(NamedTuple):
-    """One control plane: the cell that it is, and its city."""
-
     cell: str | None = LOCAL
     """The cell whose instances it runs. None: it runs none."""
     city: str = LOCAL
     places: bool = True
-    """Whether workloads are placed here: in this cell, and in those that report to this one."""
+    """True: it places workloads, in its own cell and in the cells that report to it."""
 
     def runs(self, cell: str | None) -> bool:
-        """Whether what names this cell is run here. What names none is run where it is written."""
+        """Report whether an object with this cell name runs here. None runs where it is written."""
         return self.cell is not None and cell in (None, self.cell)
 
 
 HERE = Plane()
-"""A server that belongs to no other."""
+"""The plane of a server without a hub."""
+
+
+def region_of(regions: Sequence[str], plane: Plane) -> str | Problem:
+    """Return the city in which a function or schedule with these regions runs: the plane's own."""
+    if not regions or plane.city in regions:
+        return plane.city
+    wanted = ", ".join(regions)
+    return Problem("RegionNotServed", f"none of its regions is served here: {wanted}; this server is {plane.city}")

@@ -1,4 +1,4 @@
-"""WorkerPool: as many instances as it asks for, or as its load asks for, of its newest template."""
+"""The WorkerPool controller: it keeps the number of instances that a pool or its demand asks for, of its template."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from rota.control.instances.states import is_draining
 from rota.control.instances.template import restart_stamps
 from rota.control.making.interface import InstanceResources
 from rota.control.quotas.asking import READS, ask, gates_of
-from rota.control.scaling import Book, Decision
+from rota.control.scaling import Autoscaler, Decision
 from rota.control.storages import drop_left
-from rota.control.unhonoured import conditions, tell, unhonoured
+from rota.control.unhonoured import conditions, record_unhonoured, unhonoured
 from rota.control.workers import template_of
 from rota.engine import DONE, Context, Done, Outcome, Promise
 from rota.registry.privileges import inherited
 
 REPLICAS = 1
-"""What a pool has that does not say how many."""
+"""Instances of a pool without `spec.replicas`."""
 COUNTS_SECONDS = 1.0
-"""How old the counts of a pool may be."""
+"""Delay with which the counts of holders are written."""
 LIMITED = "ScalingLimited"
-"""The condition that says whether the load is more than a pool may grow to."""
+"""The condition that is True while the demand exceeds `spec.scale.max`."""
 
 
 def desired(pool: WorkerPool, replicas: int, gates: tuple[str, ...] = ()) -> Desired:
-    """The instances that a pool asks for, when they are to be so many, and the gates that new ones begin with."""
+    """Return the desired instances of a pool. `gates` are the scheduling gates of new ones."""
     template = template_of(pool)
     annotations = restart_stamps(pool.metadata.annotations)
     return Desired(
@@ -60,8 +60,6 @@ def desired(pool: WorkerPool, replicas: int, gates: tuple[str, ...] = ()) -> Des
 
 
 class Pools(Gate[WorkerPool]):
-    """Carries out what is planned for the instances of a pool."""
-
     owns = (Instance,)
     reads = READS
     spin_runs_max = 100_000  # the news of a thousand instances, each handed out all the time, is news of their pool
@@ -70,12 +68,12 @@ class Pools(Gate[WorkerPool]):
         super().__init__(WorkerPool)
         self._resources = resources
         self._executor = executor
-        self._looked: dict[Key, object] = {}
-        """What a pool asked for when it was looked at."""
+        self._reconciled: dict[Key, object] = {}
+        """The request (`_asked`) of each pool at its last reconciliation, unless more than holders changed since."""
         self._stale: dict[Key, float | None] = {}
-        """Pools of which only who has their instances has changed since, and from when on that is known."""
-        self._books: dict[Key, Book] = {}
-        """Of pools that scale by demand."""
+        """Reconciled pools of which only holders have changed since; the time of the first wake-up after that."""
+        self._autoscalers: dict[Key, Autoscaler] = {}
+        """The autoscalers of pools with `spec.scale`."""
 
     def wants(self, old: Object | None, new: Object | None) -> bool:
         if not isinstance(new or old, Instance):
@@ -84,16 +82,21 @@ class Pools(Gate[WorkerPool]):
         if owner is None or owner.kind != WorkerPool.api.name:
             return True
         key = Key((new or old).metadata.namespace, owner.name)  # type: ignore[union-attr]
-        book = self._books.get(key)
-        if book is not None and owner.uid == book.pool.metadata.uid:
-            book.seen(cast("Instance | None", new), (new or old).metadata.uid)  # type: ignore[union-attr]
-            if book.is_outgrown:
-                self._looked.pop(key, None)
+        autoscaler = self._autoscalers.get(key)
+        if autoscaler is not None and owner.uid == autoscaler.pool.metadata.uid:
+            autoscaler.note_instance(cast("Instance | None", new), (new or old).metadata.uid)  # type: ignore[union-attr]
+            if autoscaler.is_outgrown:
+                self._reconciled.pop(key, None)
                 return True
-        if key in self._looked and isinstance(old, Instance) and isinstance(new, Instance) and _same_but_held(old, new):
-            # It is looked at when its counts are old enough.
+        if (
+            key in self._reconciled
+            and isinstance(old, Instance)
+            and isinstance(new, Instance)
+            and _same_but_held(old, new)
+        ):
+            # `_put_off` delays this reconciliation: one wake-up is enough.
             return self._stale.setdefault(key, None) is None
-        self._looked.pop(key, None)
+        self._reconciled.pop(key, None)
         return True
 
     def reconcile(self, context: Context, key: Key) -> Promise:
@@ -101,8 +104,8 @@ class Pools(Gate[WorkerPool]):
 
     def _put_off(self, context: Context, key: Key) -> Outcome | None:
         """Return when to reconcile a pool of which only the counts of holders changed: once a second."""
-        looked, pool = self._looked.get(key), context.find(WorkerPool.api, *key)
-        if looked is None or key not in self._stale or pool is None or _asked(pool) != looked:
+        reconciled, pool = self._reconciled.get(key), context.find(WorkerPool.api, *key)
+        if reconciled is None or key not in self._stale or pool is None or _asked(pool) != reconciled:
             return None
         now = context.clock.time()
         since = self._stale[key]
@@ -112,43 +115,43 @@ class Pools(Gate[WorkerPool]):
         return Done(again_after=left) if left > 0 else None
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        # What was known may be from a time when somebody else saw to the pools.
-        self._books.clear()
-        # Of pools that went while nobody was there.
+        # Another process may have led since they were filled.
+        self._autoscalers.clear()
+        # Pools that were deleted while no process led.
         for namespace, owner in self._resources.storages() if self._resources is not None else ():
             wake(Key(namespace, owner.name))
         end = super().begin(wake)
         if self._executor is None:
             return end
-        deaf = self._executor.on_demand(lambda pool: self._demand_changed(pool, wake))
+        unsubscribe = self._executor.on_demand(lambda pool: self._demand_changed(pool, wake))
 
-        def silent() -> None:
-            deaf()
+        def stop() -> None:
+            unsubscribe()
             end()
 
-        return silent
+        return stop
 
     def _demand_changed(self, pool: PoolKey, wake: Callable[[Key], None]) -> None:
-        """Others wait for a pool's instances than before. If it has to grow it is looked at at once."""
+        """Take a change of the requests that wait for a pool. A pool that has to grow is reconciled at once."""
         if pool.kind != WorkerPool.api.name:
             return
         key = Key(pool.namespace, pool.name)
-        book = self._books.get(key)
-        if book is not None and self._executor is not None:
-            book.waits(self._executor.waiting(book.pool))
-            if book.is_outgrown:
-                self._looked.pop(key, None)
+        autoscaler = self._autoscalers.get(key)
+        if autoscaler is not None and self._executor is not None:
+            autoscaler.note_waiting(self._executor.waiting(autoscaler.pool))
+            if autoscaler.is_outgrown:
+                self._reconciled.pop(key, None)
                 wake(key)
                 return
-        # One that has not been looked at since something else changed is about to be.
-        if key in self._looked and key not in self._stale:
+        # A pool that is not in `_reconciled` is queued already.
+        if key in self._reconciled and key not in self._stale:
             self._stale[key] = None
             wake(key)
 
     def gone(self, context: Context, key: Key) -> Promise:
-        self._looked.pop(key, None)
+        self._reconciled.pop(key, None)
         self._stale.pop(key, None)
-        self._books.pop(key, None)
+        self._autoscalers.pop(key, None)
         if self._executor is not None:
             self._executor.forget(PoolKey(key.namespace, key.name))
         return DONE if self._resources is None else drop_left(context, self._resources, key)
@@ -156,7 +159,7 @@ class Pools(Gate[WorkerPool]):
     async def go_on(self, context: Context, obj: WorkerPool, opened: list[Condition]) -> Outcome:
         key = Key(obj.metadata.namespace, obj.metadata.name)
         self._stale.pop(key, None)
-        self._looked[key] = _asked(obj)
+        self._reconciled[key] = _asked(obj)
         if self._executor is not None:
             self._executor.prepare(context)
         there = cast("Sequence[Instance]", context.objects.owned(Instance.api, obj.metadata.uid))
@@ -169,32 +172,34 @@ class Pools(Gate[WorkerPool]):
         for action in made.actions:
             await carry_out(context, obj.metadata.namespace, action)
         if made.actions:
-            self._looked.pop(key, None)
+            self._reconciled.pop(key, None)
         done = self._executor.completed(obj) if self._executor is not None else 0
         ignored = conditions(obj, unhonoured(obj))
         await context.write_status(obj, self._status(context, obj, made, [*opened, *ignored], done))
-        tell(context, obj, ignored)
+        record_unhonoured(context, obj, ignored)
         if self._executor is not None:
             self._executor.counted(obj, done)
         waits = [one.again_after for one in (made, scaled) if one is not None and one.again_after is not None]
         return Done(again_after=min(waits)) if waits else DONE
 
     def _scaled(self, key: Key, pool: WorkerPool, there: Sequence[Instance], now: float) -> Decision | None:
-        """What its load asks for, of a pool that scales by demand."""
+        """Evaluate the autoscaler of a pool; None: the pool has no `spec.scale`."""
         scale = pool.spec.scale
         if scale is None:
-            self._books.pop(key, None)
+            self._autoscalers.pop(key, None)
             return None
-        book = self._books.get(key)
-        if book is None or book.pool.metadata.uid != pool.metadata.uid:
-            book = self._books[key] = Book(pool, scale)
+        autoscaler = self._autoscalers.get(key)
+        if autoscaler is None or autoscaler.pool.metadata.uid != pool.metadata.uid:
+            autoscaler = self._autoscalers[key] = Autoscaler(pool, scale)
         own = [one for one in there if (owner := controller_of(one)) is not None and owner.uid == pool.metadata.uid]
-        return book.look(pool, scale, own, self._executor.waiting(pool) if self._executor is not None else None, now)
+        return autoscaler.evaluate(
+            pool, scale, own, self._executor.waiting(pool) if self._executor is not None else None, now
+        )
 
     def _status(self, context: Context, pool: WorkerPool, made: Plan, opened: list[Condition], done: int) -> Any:
         status = status_of(pool)
         scale = pool.spec.scale
-        # One that grows is no less ready than it was.
+        # A pool with a scale is ready with its minimum, so that it stays ready while it grows.
         ready = made.condition(READY, needed=None if scale is None else scale.min)
         for condition in (*opened, ready, *self._limited(pool)):
             status = context.condition(pool, status, condition)
@@ -216,13 +221,13 @@ class Pools(Gate[WorkerPool]):
         )
 
     def _limited(self, pool: WorkerPool) -> list[Condition]:
-        book = self._books.get(Key(pool.metadata.namespace, pool.metadata.name))
+        autoscaler = self._autoscalers.get(Key(pool.metadata.namespace, pool.metadata.name))
         scale = pool.spec.scale
-        if book is None or scale is None:
+        if autoscaler is None or scale is None:
             return []
-        if not book.is_limited:
+        if not autoscaler.is_limited:
             return [Condition(type=LIMITED, status="False", reason="WithinBounds")]
-        message = f"more is asked for than scale.max allows, which is {scale.max}"
+        message = f"the demand is more than scale.max allows, which is {scale.max}"
         return [Condition(type=LIMITED, status="True", reason="AtMax", message=message)]
 
 
@@ -232,7 +237,7 @@ def _asked(pool: Object) -> object:
 
 
 def _same_but_held(old: Instance, new: Instance) -> bool:
-    """Whether nothing but who has an instance has changed, of one that is to stay."""
+    """Report whether only the holder of an instance has changed, and the instance is not draining."""
     before, after = old.metadata, new.metadata
     if is_draining(new) or old.status != new.status or before.annotations != after.annotations:
         return False

@@ -1,8 +1,8 @@
-"""Quota: which instances of a namespace may run, by its budget.
+"""The Quota controller: it lets the instances of a namespace run as far as the budget allows.
 
-The status of the Quota is the ledger: one write of it, refused if somebody else wrote it since it was read, decides.
-All else follows from the ledger, and is done again after a crash: what the claims say is granted, and the gates of
-instances, which are opened after the ledger has them.
+The status of the Quota is the ledger. One write of it, with the revision that was read as its precondition, decides.
+The rest follows from the ledger and is repeated after a crash: the status of QuotaClaims, and the gates of instances,
+which are opened only after the ledger has granted them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rota.client import Key
 from rota.control.gate import status_of, with_conditions
 from rota.control.quotas.amounts import bound_of, parsed, used_of
 from rota.control.quotas.asking import QUOTA_NAME, is_charged_here
-from rota.control.quotas.granting import Granting, Held, Slot, Waiting, grant
-from rota.control.quotas.opening import open_gate
+from rota.control.quotas.gates import open_gate
+from rota.control.quotas.granting import Grant, GrantPlan, Slot, Waiting, plan_grants
 from rota.control.quotas.tally import Tally, is_gated
 from rota.control.sizes import counted_of
 from rota.control.writing import unless_overtaken
@@ -36,7 +36,7 @@ class Quotas(ObjectReconciler[Quota]):
     """Keeps the ledgers of all namespaces, and opens the gates of what is granted."""
 
     owns = (Instance, QuotaClaim)
-    """By nobody's reference to a Quota: so it hears of all of them."""
+    """None of them has an owner reference to a Quota: `wants` maps each to the Quota of its namespace."""
 
     def __init__(self) -> None:
         super().__init__(Quota)
@@ -56,12 +56,12 @@ class Quotas(ObjectReconciler[Quota]):
         meta = changed.metadata
         tally = self._tallies.get(meta.namespace)
         if tally is None:
-            # Whoever waits for a quota that is not there any more would wait for ever.
+            # The gate of a quota that was deleted would never be opened.
             if isinstance(new, Instance) and is_gated(new):
                 self._wake(Key(meta.namespace, QUOTA_NAME))
             return True
         if isinstance(changed, Instance):
-            matters = tally.miss(meta.name) if new is None else tally.see(changed)
+            matters = tally.drop(meta.name) if new is None else tally.count(changed)
         else:
             matters = tally.drop_claim(meta.name) if new is None else tally.claim(changed)
         if matters:
@@ -69,13 +69,13 @@ class Quotas(ObjectReconciler[Quota]):
         return True
 
     def _by_type(self, type_: InstanceType) -> list[Key]:
-        """Sizes may be others now: count anew."""
+        """Discard all tallies: sizes may have changed."""
         namespaces = list(self._tallies)
         self._tallies.clear()
         return [Key(namespace, QUOTA_NAME) for namespace in namespaces]
 
     async def gone(self, context: Context, key: Key) -> Outcome:
-        """Open the gates of all instances: without a Quota none waits for one."""
+        """Open the gates of all instances in the namespace of a deleted Quota."""
         if key.name != QUOTA_NAME:
             return DONE
         self._tallies.pop(key.namespace, None)
@@ -94,16 +94,16 @@ class Quotas(ObjectReconciler[Quota]):
             return DONE
         tally = self._tally(context.objects, obj.metadata.namespace)
         ledger = _ledger(obj)
-        decided = grant(bound_of(obj.spec.hard), ledger, tally.wishes(ledger))
+        decided = plan_grants(bound_of(obj.spec.hard), ledger, tally.demands(ledger))
         if not context.client.in_process and _drops(ledger, decided.ledger):
-            # What is known here may be behind: a slot must not go to another while somebody uses it.
-            await self._count_anew(context, obj.metadata.namespace, tally)
-            decided = grant(bound_of(obj.spec.hard), ledger, tally.wishes(ledger))
+            # The cache may lag behind the server: a slot in use must not be granted to another.
+            await self._recount(context, obj.metadata.namespace, tally)
+            decided = plan_grants(bound_of(obj.spec.hard), ledger, tally.demands(ledger))
         opening = _opening(tally, decided.ledger)
         await self._commit(context, obj, decided, is_moved=bool(opening) or ledger != decided.ledger)
         for name in opening:
             await open_gate(context, obj.metadata.namespace, name)
-        await self._tell_claims(context, obj.metadata.namespace, decided)
+        await self._write_claims(context, obj.metadata.namespace, decided)
         return DONE
 
     # Counting.
@@ -116,24 +116,24 @@ class Quotas(ObjectReconciler[Quota]):
             lambda instance: counted_of(objects, instance.spec), lambda instance: is_charged_here(objects, instance)
         )
         for one in objects.list(Instance.api, namespace):
-            tally.see(cast(Instance, one))
+            tally.count(cast(Instance, one))
         for claim in objects.list(QuotaClaim.api, namespace):
             tally.claim(cast(QuotaClaim, claim))
-        # When all are counted: half a count would be taken for the whole.
+        # Only now: `wants` must not take a partial tally for a complete one.
         self._tallies[namespace] = tally
         return tally
 
-    async def _count_anew(self, context: Context, namespace: str, tally: Tally) -> None:
+    async def _recount(self, context: Context, namespace: str, tally: Tally) -> None:
         kind: Any = Instance
         found = (await context.client.list(kind, namespace=namespace)).items
         tally.clear()
         for one in found:
-            tally.see(one)
+            tally.count(one)
 
     # Deciding.
 
-    async def _commit(self, context: Context, obj: Quota, decided: Granting, *, is_moved: bool) -> None:
-        """Write the ledger. Whoever is to be let go on is written down first, in any case: that is what decides."""
+    async def _commit(self, context: Context, obj: Quota, decided: GrantPlan, *, is_moved: bool) -> None:
+        """Write the ledger. This comes before any gate is opened, also when nothing else in the status changed."""
         before = status_of(obj)
         enforced = Condition(type=ENFORCED, status="True", reason=ENFORCED)
         status: QuotaStatus = with_conditions(context, obj, [enforced])
@@ -150,8 +150,8 @@ class Quotas(ObjectReconciler[Quota]):
             ),
         )
 
-    async def _tell_claims(self, context: Context, namespace: str, decided: Granting) -> None:
-        """Say in the claims what the ledger says."""
+    async def _write_claims(self, context: Context, namespace: str, decided: GrantPlan) -> None:
+        """Copy the ledger into the status of each claim."""
         short = {one.slot.uid: one for one in reversed(decided.waiting)}
         for claim in cast("list[QuotaClaim]", context.objects.list(QuotaClaim.api, namespace)):
             uid = claim.spec.owner.uid
@@ -165,40 +165,39 @@ class Quotas(ObjectReconciler[Quota]):
             await unless_overtaken(context.write_status(claim, status))
 
 
-def _ledger(quota: Quota) -> dict[Slot, Held]:
+def _ledger(quota: Quota) -> dict[Slot, Grant]:
     status = status_of(quota)
     return {
-        Slot(one.kind, one.name, one.uid, one.hash): Held(one.count, parsed(one.requests)) for one in status.holders
+        Slot(one.kind, one.name, one.uid, one.hash): Grant(one.count, parsed(one.requests)) for one in status.holders
     }
 
 
-def _drops(before: Mapping[Slot, Held], after: Mapping[Slot, Held]) -> bool:
+def _drops(before: Mapping[Slot, Grant], after: Mapping[Slot, Grant]) -> bool:
     return any(slot not in after or after[slot].number < held.number for slot, held in before.items())
 
 
-def _opening(tally: Tally, ledger: Mapping[Slot, Held]) -> list[str]:
-    """Return the instances whose gates are to be opened, those of the lowest ordinals of each owner."""
+def _opening(tally: Tally, ledger: Mapping[Slot, Grant]) -> list[str]:
+    """Return the instances whose gates are to be opened, the lowest ordinals of each owner first."""
     names: list[str] = []
     for slot, held in ledger.items():
         names += tally.gated(slot)[: max(0, held.number - tally.running(slot))]
     return names
 
 
-def _holder(slot: Slot, held: Held) -> QuotaHolder:
+def _holder(slot: Slot, held: Grant) -> QuotaHolder:
     return QuotaHolder(
         kind=slot.kind, name=slot.name, uid=slot.uid, hash=slot.hash, count=held.number, requests=used_of(held.size)
     )
 
 
-def _waiting(one: Waiting, decided: Granting) -> QuotaWaiting:
+def _waiting(one: Waiting, decided: GrantPlan) -> QuotaWaiting:
     slot = one.slot
     return QuotaWaiting(
         kind=slot.kind, name=slot.name, uid=slot.uid, hash=slot.hash, count=one.number, message=_message(one, decided)
     )
 
 
-def _message(one: Waiting, decided: Granting) -> str:
-    """Say what is short, and who holds it."""
+def _message(one: Waiting, decided: GrantPlan) -> str:
     if one.is_too_large:
         return f"one of them is more than the whole budget has of {' and '.join(one.short)}"
     held: dict[str, int] = {}

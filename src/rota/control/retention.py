@@ -1,4 +1,4 @@
-"""How long Events are kept: those that Rota made go after an hour, and sooner when there are too many."""
+"""The retention of Events: those that Rota made are deleted after an hour, and sooner if there are too many."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rota.registry import ApiError
 
 COMPONENT = "rota"
 LOOK_SECONDS = 5.0
-"""At most once in so many seconds, a namespace's Events are looked at."""
+"""Pause between two passes over a namespace's Events."""
 
 
 def _namespace_of(event: Event) -> tuple[Key, ...]:
@@ -20,7 +20,7 @@ def _namespace_of(event: Event) -> tuple[Key, ...]:
 
 
 class EventRetention(Reconciler):
-    """Deletes the Events of a namespace that are overdue. Those of others are theirs to keep or delete."""
+    """Deletes overdue Events of a namespace. Events of other components are left alone."""
 
     name = "event-retention"
     watches = (Watch(Event, _namespace_of),)
@@ -31,7 +31,7 @@ class EventRetention(Reconciler):
         self._looked_at: dict[str, float] = {}
 
     def reconcile(self, context: Context, key: Key) -> Promise:
-        # A burst of Events is one look.
+        # A burst of Events is one pass.
         left = self._looked_at.get(key.namespace, -LOOK_SECONDS) + LOOK_SECONDS - context.clock.now()
         return RequeueAfter(left) if left > 0 else self._expire(context, key)
 

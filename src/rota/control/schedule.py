@@ -1,4 +1,4 @@
-"""Schedule: every tick of its cron becomes one Task, exactly one, whatever dies, is repeated or is set meanwhile."""
+"""The Schedule controller: it fires the ticks of a cron, each as one Task, and writes the status."""
 
 from __future__ import annotations
 
@@ -14,24 +14,22 @@ from rota.api.function import ScheduleStatus
 from rota.api.problems import invalid
 from rota.api.zones import NoSuchZone
 from rota.client import Key
-from rota.control.gate import Settling, status_of, with_conditions
-from rota.control.plane import HERE, Plane
-from rota.control.schedules.ahead import READY_MAX, Ahead
-from rota.control.schedules.firing import Firing, Shot
-from rota.control.schedules.keeping import Keeping, release
+from rota.control.gate import Problem, ReadyGate, status_of, with_conditions
+from rota.control.plane import HERE, Plane, region_of
+from rota.control.schedules.finalizers import UnrecordedTasks, release
+from rota.control.schedules.firing import Firing, Launch
 from rota.control.schedules.making import COUNTED
-from rota.control.schedules.planner import Plan, plan
-from rota.control.schedules.regions import region_of
-from rota.control.schedules.runs import Run, Runs, to_note, told, too_many
+from rota.control.schedules.planner import TickPlan, plan
+from rota.control.schedules.prepared import READY_MAX, PreparedLaunches
+from rota.control.schedules.runs import Run, Runs, to_note, too_many, with_runs
 from rota.control.schedules.statuses import (
     INVALID_SCHEDULE,
-    Problem,
     clock_behind,
     pause_before,
-    planned,
-    problem_said,
-    said,
+    recorded_problem,
     template_problem,
+    with_plan,
+    with_ready,
 )
 from rota.control.schedules.ticker import LOOK_SECONDS, Ticker
 from rota.engine import DONE, Context, Done, Outcome, Promise
@@ -43,20 +41,20 @@ log = logging.getLogger(__name__)
 BATCH_SCHEDULES_MAX = 50
 """Schedules that fire in one commit."""
 READY_BATCH = 100
-"""Of those that were made ready before: there is little left to do for each."""
+"""Prepared schedules that fire in one commit: each takes less time."""
 PREPARE_SECONDS = 0.5
-"""How often it is looked whether there is something to make ready."""
+"""Pause between two passes that prepare launches."""
 RETRY_SECONDS = 1.0
-"""After which a schedule that could not be fired is tried again."""
+"""Pause before a schedule that could not fire is tried again."""
 CONCURRENCY = 64
 SPIN_RUNS_MAX = 5_000
-"""News of each Task is news of its schedule, and many may be under way."""
+"""Each change of a Task wakes its schedule, and many Tasks may be under way."""
 PRUNED_AT_ONCE_MAX = 100
-"""Tasks of one schedule that are deleted in one look."""
+"""Tasks of one schedule that are deleted in one reconciliation."""
 
 
-class Standing(NamedTuple):
-    """What is to be said of a schedule, and when it is due."""
+class ScheduleState(NamedTuple):
+    """The next status of a schedule, and the time at which it is due."""
 
     status: ScheduleStatus
     problem: Problem | None
@@ -64,8 +62,8 @@ class Standing(NamedTuple):
     prunable: list[Run]
 
 
-class Schedules(Settling[Schedule]):
-    """Says how schedules are, and fires those that are due, all of them by one timer."""
+class Schedules(ReadyGate[Schedule]):
+    """Writes the status of schedules, and fires those that are due, all of them by one timer."""
 
     owns = (Task,)
     concurrency = CONCURRENCY
@@ -76,13 +74,13 @@ class Schedules(Settling[Schedule]):
         self._plane = plane
         self._look_seconds = look_seconds
         self._runs = Runs()
-        self._keeping = Keeping()
+        self._unrecorded = UnrecordedTasks()
         self._written: dict[str, float] = {}
-        """When the status of a schedule was written, as long as what came of its last run is not."""
+        """The time of the last write of each status that lacks the results of runs."""
         self._wake: Callable[[Key], None] = lambda key: None
         self._context: Context | None = None
         self._ticker: Ticker | None = None
-        self._ahead: Ahead | None = None
+        self._prepared: PreparedLaunches | None = None
         self._firing: asyncio.Task[None] | None = None
         self._preparing: asyncio.Task[None] | None = None
         self._prepare_again = 0.0
@@ -97,9 +95,9 @@ class Schedules(Settling[Schedule]):
         for task in (self._firing, self._preparing):
             if task is not None:
                 task.cancel()
-        self._context = self._ticker = self._ahead = self._firing = self._preparing = None
+        self._context = self._ticker = self._prepared = self._firing = self._preparing = None
         self._runs.clear()
-        self._keeping.clear()
+        self._unrecorded.clear()
         self._written.clear()
 
     def _prepare(self, context: Context) -> Ticker:
@@ -108,18 +106,18 @@ class Schedules(Settling[Schedule]):
             self._ticker = Ticker(
                 context.clock, self._fire_soon, self._prepare_soon, self._look_at_all, self._look_seconds
             )
-            self._ahead = Ahead(self._ticker.heap, self._runs, lambda id_: _find(context, id_))
+            self._prepared = PreparedLaunches(self._ticker.heap, self._runs, lambda id_: _find(context, id_))
         return self._ticker
 
     def wants(self, old: Object | None, new: Object | None) -> bool:
         if not isinstance(new or old, Task):
             return True
         before, after = cast("Task | None", old), cast("Task | None", new)
-        waits = self._keeping.hear(before, after)
-        return self._runs.hear(before, after) or waits
+        waits = self._unrecorded.note_task(before, after)
+        return self._runs.note_task(before, after) or waits
 
     async def gone(self, context: Context, key: Key) -> Outcome:
-        for name in [*self._keeping.of(key)]:
+        for name in [*self._unrecorded.of(key)]:
             await release(context.client, key.namespace, name)
         id_ = Schedule.api.key(*key)
         self._written.pop(id_, None)
@@ -127,91 +125,91 @@ class Schedules(Settling[Schedule]):
             self._ticker.set(id_, None)
         return DONE
 
-    # Looking at one.
+    # Reconciling one.
 
     def reconcile(self, context: Context, key: Key) -> Promise:
-        return self._in_passing(context, key) or super().reconcile(context, key)
+        return self._reconcile_waiting(context, key) or super().reconcile(context, key)
 
-    def _in_passing(self, context: Context, key: Key) -> Outcome | None:
-        """Return the outcome of a schedule that is as it should be and waits for its time: most are."""
+    def _reconcile_waiting(self, context: Context, key: Key) -> Outcome | None:
+        """Reconcile a schedule that only waits for its time, as most do; None: there is more to do."""
         ticker = self._prepare(context)
         obj = get(context.objects, Schedule, key.name, key.namespace)
         if obj is None or obj.metadata.deletion_timestamp is not None or context.held_up(obj) is not None:
             ticker.set(context.id, None)
             return None
-        standing = self._standing(context, obj, status_of(obj))
-        if standing.problem is not None or standing.prunable:
+        state = self._state(context, obj, status_of(obj))
+        if state.problem is not None or state.prunable:
             return None
-        if self._keeping.of(key) or to_note(status_of(obj), self._runs.of(obj)):
+        if self._unrecorded.of(key) or to_note(status_of(obj), self._runs.of(obj)):
             return None
-        pause = self._pause(context, obj, standing) if standing.status != status_of(obj) else None
+        pause = self._pause(context, obj, state) if state.status != status_of(obj) else None
         if pause == 0.0:
             return None
         if pause is None:
             self._written.pop(context.id, None)
-        ticker.set(context.id, standing.due)
+        ticker.set(context.id, state.due)
         return DONE if pause is None else Done(again_after=pause)
 
-    def _pause(self, context: Context, obj: Schedule, standing: Standing) -> float:
-        """Seconds before the status is written: what comes of a run soon is written with it."""
+    def _pause(self, context: Context, obj: Schedule, state: ScheduleState) -> float:
+        """Return the seconds before the status is written, so that results that come soon are written with it."""
         written = self._written.get(context.id)
         ago = context.clock.now() - written if written is not None else float("inf")
-        return pause_before(obj.status, standing.status, ago)
+        return pause_before(obj.status, state.status, ago)
 
     async def sync(self, context: Context, obj: Schedule) -> Outcome:
         self._prepare(context).set(context.id, None)
-        await self._let_go(context, obj)
+        await self._release(context, obj)
         return await super().sync(context, obj)
 
-    async def _let_go(self, context: Context, obj: Schedule) -> None:
-        """Let go of the Tasks of ticks that are written down: the process that made them had no time for it."""
+    async def _release(self, context: Context, obj: Schedule) -> None:
+        """Remove the finalizer of recorded Tasks: the process that created them ended before it could."""
         meta, last = obj.metadata, status_of(obj).last_scheduled_time
         newest = last.timestamp() if last is not None else 0.0
-        for name, tick in [*self._keeping.of(Key(meta.namespace, meta.name)).items()]:
+        for name, tick in [*self._unrecorded.of(Key(meta.namespace, meta.name)).items()]:
             if tick <= newest or meta.deletion_timestamp is not None:
                 await release(context.client, meta.namespace, name)
 
     async def go_on(self, context: Context, obj: Schedule, opened: list[Condition]) -> Outcome:
         id_ = context.id
-        standing = self._standing(context, obj, with_conditions(context, obj, opened))
-        # It does not wait for what is written: that may be refused, and looked at again.
-        self._prepare(context).set(id_, standing.due)
+        state = self._state(context, obj, with_conditions(context, obj, opened))
+        # Before the write, which may be refused: the schedule fires on time nevertheless.
+        self._prepare(context).set(id_, state.due)
         pause = 0.0
-        if standing.status != status_of(obj):
-            pause = self._pause(context, obj, standing)
+        if state.status != status_of(obj):
+            pause = self._pause(context, obj, state)
             if not pause:
-                await context.write_status(obj, standing.status)
+                await context.write_status(obj, state.status)
         if not pause:
             self._written.pop(id_, None)
-        if standing.problem is not None:
-            context.warn_once(obj, standing.problem.reason, standing.problem.message)
-        await self._note_counted(context, obj, status_of(obj) if pause else standing.status)
-        await self._prune(context, obj, standing.prunable)
+        if state.problem is not None:
+            context.warn_once(obj, state.problem.reason, state.problem.message)
+        await self._note_counted(context, obj, status_of(obj) if pause else state.status)
+        await self._prune(context, obj, state.prunable)
         return Done(again_after=pause) if pause else DONE
 
-    def _standing(self, context: Context, obj: Schedule, status: ScheduleStatus) -> Standing:
-        """How a schedule stands whose references are all there. What is new goes into the status."""
+    def _state(self, context: Context, obj: Schedule, status: ScheduleStatus) -> ScheduleState:
+        """Compute the state of a schedule whose references are all there. `status` is what it is based on."""
         now, runs = context.clock.time(), self._runs.of(obj)
         region, ticking = region_of(obj.spec.regions, self._plane), _cron_of(obj)
-        # A registry in this process has refused what a cluster's API server cannot see.
+        # The registry in this process refuses wrong templates; the API server of a cluster cannot check them.
         template = None if context.client.in_process else template_problem(obj)
         problem = next((one for one in (ticking, template, region) if isinstance(one, Problem)), None)
         due: float | None = None
         if isinstance(ticking, Problem):
-            status = planned(status, Plan(), f"{obj.spec.time_zone} {' '.join(obj.spec.cron.split())}")
+            status = with_plan(status, TickPlan(), f"{obj.spec.time_zone} {' '.join(obj.spec.cron.split())}")
         elif problem is None:
             found = plan(obj, ticking, runs, now)
             due = now if found.is_due else found.wake
             if not found.is_due:
-                status = planned(status, found, ticking.text)
-            problem = clock_behind(obj, now) or problem_said(obj)
+                status = with_plan(status, found, ticking.text)
+            problem = clock_behind(obj, now) or recorded_problem(obj)
         newest = status.last_scheduled_time
         prunable = too_many(runs, obj.spec.history, None if newest is None else int(newest.timestamp()))
         city = region if isinstance(region, str) else None
-        return Standing(said(obj, told(status, runs), problem, city, now), problem, due, prunable)
+        return ScheduleState(with_ready(obj, with_runs(status, runs), problem, city, now), problem, due, prunable)
 
     async def _note_counted(self, context: Context, obj: Schedule, status: ScheduleStatus) -> None:
-        """Note on the Tasks of runs by hand that the schedule has counted them: from then on they may go."""
+        """Annotate the Tasks of manual runs that the schedule has counted: from then on they may be deleted."""
         for run in to_note(status, self._runs.of(obj)):
             noted = {"metadata": {"uid": run.uid, "annotations": {COUNTED: "true"}}}
             try:
@@ -230,12 +228,12 @@ class Schedules(Settling[Schedule]):
                     raise
 
     def _look_at_all(self) -> None:
-        """The clock was set back: some are silent now for a while, and have to say so."""
+        """Reconcile all schedules after the clock was set back: some do not fire for a while, and have to say so."""
         assert self._ticker is not None
         for id_ in self._ticker.heap:
             self._wake(_key(id_))
 
-    # Firing those that are due.
+    # Firing.
 
     def _fire_soon(self) -> None:
         if self._firing is None:
@@ -252,27 +250,27 @@ class Schedules(Settling[Schedule]):
             and context.client.in_process
         ):
             self._prepare_again = now + PREPARE_SECONDS
-            self._preparing = asyncio.get_running_loop().create_task(self._make_ready(), name="schedules ahead")
+            self._preparing = asyncio.get_running_loop().create_task(self._make_ready(), name="schedules preparing")
 
     async def _make_ready(self) -> None:
-        context, ahead = self._context, self._ahead
-        assert context is not None and ahead is not None
+        context, prepared = self._context, self._prepared
+        assert context is not None and prepared is not None
         try:
-            await ahead.prepare(Firing(context, self._runs, _firing_cron), context.clock.time())
+            await prepared.prepare(Firing(context, self._runs, _firing_cron), context.clock.time())
         except Exception:
-            log.exception("what is due soon could not be made ready; it is fired all the same")
+            log.exception("launches could not be prepared; the schedules fire all the same")
         finally:
-            if self._ahead is ahead:
+            if self._prepared is prepared:
                 self._preparing = None
 
     async def _fire(self) -> None:
-        """Fire what is due, in batches, until nothing is."""
+        """Fire the due schedules, in batches, until none is due."""
         context, ticker = self._context, self._ticker
         assert context is not None and ticker is not None
         firing = Firing(context, self._runs, _firing_cron)
         try:
-            if self._ahead:
-                await self._fire_ready(context, ticker, firing, self._ahead)
+            if self._prepared:
+                await self._fire_ready(context, ticker, firing, self._prepared)
             while ids := ticker.heap.pop_due(context.clock.time(), BATCH_SCHEDULES_MAX):
                 await self._fire_batch(context, ticker, firing, ids)
         finally:
@@ -281,44 +279,44 @@ class Schedules(Settling[Schedule]):
                 ticker.go_on()
 
     async def _fire_batch(self, context: Context, ticker: Ticker, firing: Firing, ids: list[str]) -> None:
-        shots: dict[str, Shot] = {}
+        launches: dict[str, Launch] = {}
         for id_ in ids:
             obj = _find(context, id_)
-            aimed = firing.aim(obj) if obj is not None else None
-            if isinstance(aimed, Shot):
-                shots[id_] = aimed
+            planned_launch = firing.plan_launch(obj) if obj is not None else None
+            if isinstance(planned_launch, Launch):
+                launches[id_] = planned_launch
             else:
-                ticker.set(id_, aimed)
-        await self._shoot(context, ticker, firing, shots)
+                ticker.set(id_, planned_launch)
+        await self._launch(context, ticker, firing, launches)
 
-    async def _fire_ready(self, context: Context, ticker: Ticker, firing: Firing, ahead: Ahead) -> None:
-        """Fire what was made ready, all of it at once. What is not is due as before."""
+    async def _fire_ready(self, context: Context, ticker: Ticker, firing: Firing, prepared: PreparedLaunches) -> None:
+        """Fire all schedules that are due and prepared. The others stay due."""
         now = context.clock.time()
-        ready: dict[str, Shot] = {}
+        ready: dict[str, Launch] = {}
         for id_ in ticker.heap.pop_due(now, READY_MAX):
-            shot = ahead.take(id_, now)
-            if shot is not None:
-                ready[id_] = shot
+            launch = prepared.take(id_, now)
+            if launch is not None:
+                ready[id_] = launch
             else:
                 ticker.heap.set(id_, now)
         parts = [dict(islice(ready.items(), at, at + READY_BATCH)) for at in range(0, len(ready), READY_BATCH)]
-        await asyncio.gather(*(self._shoot(context, ticker, firing, part) for part in parts))
+        await asyncio.gather(*(self._launch(context, ticker, firing, part) for part in parts))
 
-    async def _shoot(self, context: Context, ticker: Ticker, firing: Firing, shots: dict[str, Shot]) -> None:
-        """Together if it can be, or else one by one."""
-        if not shots:
+    async def _launch(self, context: Context, ticker: Ticker, firing: Firing, launches: dict[str, Launch]) -> None:
+        """Fire these together, or one by one if that fails."""
+        if not launches:
             return
         try:
-            together = await firing.together([*shots.values()])
+            together = await firing.together([*launches.values()])
         except Exception as error:
-            self._again(context, ticker, list(shots), error)
+            self._again(context, ticker, list(launches), error)
             return
-        for id_, shot in shots.items():
+        for id_, launch in launches.items():
             if together:
-                self._fired(context, ticker, id_, shot.plan.wake)
+                self._fired(context, ticker, id_, launch.plan.wake)
                 continue
             try:
-                self._fired(context, ticker, id_, await firing.alone(shot.schedule))
+                self._fired(context, ticker, id_, await firing.alone(launch.schedule))
             except Exception as error:
                 self._again(context, ticker, [id_], error)
 
@@ -327,7 +325,7 @@ class Schedules(Settling[Schedule]):
         ticker.set(id_, wake)
 
     def _again(self, context: Context, ticker: Ticker, ids: list[str], error: Exception) -> None:
-        """They could not be fired now. Nothing is lost by that but time."""
+        """Have schedules that could not fire tried again soon."""
         level = logging.WARNING if isinstance(error, ApiError | OSError) else logging.ERROR
         log.log(level, "%s: not fired: %s; again in %.1f s", ", ".join(ids), error, RETRY_SECONDS, exc_info=error)
         for id_ in ids:
@@ -344,7 +342,7 @@ def _cron_of(obj: Schedule) -> Cron | Problem:
 
 
 def _firing_cron(obj: Schedule) -> Cron | None:
-    """The cron of a schedule that may fire."""
+    """Return the cron of a schedule; None: it must not fire."""
     found = _cron_of(obj) if obj.metadata.deletion_timestamp is None else None
     return found if isinstance(found, Cron) else None
 
@@ -355,6 +353,6 @@ def _find(context: Context, id_: str) -> Schedule | None:
 
 
 def _key(id_: str) -> Key:
-    """Of a node, which is what schedules go by here too: the text is there already."""
+    """Return the key of a node's id, by which the heap knows a schedule."""
     _, namespace, name = id_.split("/", 2)
     return Key(namespace, name)

@@ -1,4 +1,4 @@
-"""What Rota ships: a size, a city and a cell to begin with."""
+"""The objects that a new plane has: an InstanceType, and the Location and Cell that it runs in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL = Key("", "all")
 
 
 def shipped(plane: Plane) -> list[Thing]:
-    """Return what a control plane has from its beginning."""
+    """Return the type, name and spec of each object of a new plane."""
     here = {"displayName": "This machine"} if plane.city == LOCAL else {}
     own: list[Thing] = []
     if plane.cell is not None:
@@ -31,7 +31,7 @@ def _all(obj: object) -> tuple[Key]:
 
 
 class Shipped(Reconciler):
-    """Makes what is shipped, unless something of that name is there. What people change in it stays as they want it."""
+    """Creates the shipped objects that are not there. Existing ones are never changed."""
 
     name = "shipped"
     seeds = (ALL,)

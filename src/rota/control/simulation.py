@@ -1,7 +1,7 @@
-"""Stand-ins for what really runs things, so that a plan can be followed to its end without running anything.
+"""Stand-ins for controllers that run things, so that `rota plan` can rehearse a manifest without running anything.
 
-A kind whose own controller makes it ready needs none. For the others, an object is ready as soon as everything that it
-refers to is.
+A kind whose own controller makes it ready needs none. For the others, an object is ready as soon as all its references
+are.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ import msgspec
 from rota.api import Claim, Condition, Function, Instance, Object, Quota, Schedule, Task, TaskSpawner, WorkerPool
 from rota.control.claims.lifecycle import unfit
 from rota.control.functions.checking import code_problem
-from rota.control.functions.standing import not_here
-from rota.control.functions.unserved import UnservedFunctions
+from rota.control.functions.readiness import UnservedFunctions, not_served_here
 from rota.control.gate import READY, Gate, status_of, with_conditions
 from rota.control.instance_actions import RUNTIME_FINALIZER
 from rota.control.instances import ready_condition
 from rota.control.making.resolving import unrunnable
-from rota.control.plane import HERE
+from rota.control.plane import HERE, region_of
 from rota.control.pool import Pools
-from rota.control.quotas.telling import Gated, quota_condition
-from rota.control.schedules.regions import region_of
+from rota.control.quotas.gates import GatedInstances, quota_condition
 from rota.control.spawners.apis import API_NOT_ALLOWED, Apis
 from rota.control.spawners.statuses import is_complete, template_problem
 from rota.control.tasks.jobs import CannotRun, check_role, worker_of
@@ -36,23 +34,23 @@ from rota.engine.references import id_of
 T = TypeVar("T", bound=Object)
 
 PHASES = {"Task": "Succeeded", "Claim": "Bound"}
-"""The phase that says that all went well, where that is not said by a condition."""
+"""The phase of success, for kinds that have no condition Ready."""
 WAITING = {"Task": "Queued", "Claim": "Waiting"}
-"""The phase of what waits for a worker."""
+"""The phase of a request that waits for a worker."""
 SIMULATED = "Simulated"
 NO_WORKERS = "NoWorkers"
-"""The reason of what waits for a pool that is to have no instances."""
+"""The reason of a request for a pool without instances."""
 OF_TEMPLATE = frozenset(("ConfigurationError", "ImageUnavailable", "NotIsolated"))
-"""Reasons that are the same for all instances of one template."""
+"""Reasons that all instances of one template share."""
 BY_DEFAULT = "the list of APIs that a server has by default"
 GATES: tuple[type, ...] = (Gate, UnservedFunctions)
-"""Controllers of what nothing runs here."""
+"""Controllers that only check references, since nothing runs their kind here."""
 
 
 class Simulated(Gate[T]):
-    """Makes an object ready when everything that it refers to is.
+    """Makes an object ready when all its references are.
 
-    Objects that are `kept`, by uid, stay as they are. `apis` are those that spawners may use.
+    Objects whose uids are in `kept` stay as they are. `apis` are those that spawners may use.
     """
 
     needs = "readiness"
@@ -91,7 +89,7 @@ class Simulated(Gate[T]):
 
     @staticmethod
     def _failed(context: Context, obj: T, opened: list[Condition], wrong: tuple[str, str]) -> Any:
-        """The status that a server would write of an object that cannot go well."""
+        """Return the status that a server would write for a failing object."""
         reason, message = wrong
         if obj.api.name in PHASES:
             status = with_conditions(context, obj, opened)
@@ -102,7 +100,7 @@ class Simulated(Gate[T]):
 
 
 def _no_longer_ready(obj: Object, held_up: Blocked | Failed) -> list[Condition]:
-    """The condition Ready of what is held up, if it was ready on the server that a plan goes on from."""
+    """Return the condition Ready of an object that is held up, if the object was ready on the server."""
     before = status_of(obj).condition(READY)
     if before is None or before.status != "True":
         return []
@@ -110,7 +108,7 @@ def _no_longer_ready(obj: Object, held_up: Blocked | Failed) -> list[Condition]:
 
 
 def problem(objects: Objects, obj: Object, apis: Apis) -> tuple[str, str] | None:
-    """What keeps an object from going well although all that it refers to is there: reason and message."""
+    """Return the reason and message for which an object would fail although its references are ready; None: none."""
     if isinstance(obj, Task):
         return _task_problem(objects, obj)
     if isinstance(obj, Claim):
@@ -119,7 +117,7 @@ def problem(objects: Objects, obj: Object, apis: Apis) -> tuple[str, str] | None
         wrong = unfit(spec.images, spec.labels, spec.annotations, template_of(pool)) if pool is not None else None
         return ("Invalid", wrong) if wrong is not None else None
     if isinstance(obj, Function):
-        condition = not_here(obj, HERE)
+        condition = not_served_here(obj, HERE)
         return (condition.reason, condition.message) if condition is not None else code_problem(obj)
     if isinstance(obj, TaskSpawner):
         return _spawner_problem(obj, apis)
@@ -130,7 +128,7 @@ def problem(objects: Objects, obj: Object, apis: Apis) -> tuple[str, str] | None
 
 
 def _task_problem(objects: Objects, task: Task) -> tuple[str, str] | None:
-    """A task's own templates need the outputs of others; what its worker is can be told without."""
+    """Check the worker of a task. Its templates are not filled in, since they need the outputs of other tasks."""
     if task.spec.function is not None:
         return None
     try:
@@ -151,7 +149,7 @@ def _spawner_problem(obj: TaskSpawner, apis: Apis) -> tuple[str, str] | None:
 
 
 def _empty_pool(objects: Objects, obj: Object) -> WorkerPool | None:
-    """Return the pool that an object waits for in vain: it is to have no instances, whatever its load is."""
+    """Return the pool of a request that is never served: `replicas` is 0, and nothing scales it."""
     ref = obj.spec.worker_pool_ref if isinstance(obj, Task) else obj.spec.pool_ref if isinstance(obj, Claim) else None
     if ref is None or status_of(obj).phase in ("Running", "Bound"):
         return None
@@ -160,7 +158,7 @@ def _empty_pool(objects: Objects, obj: Object) -> WorkerPool | None:
 
 
 class SimulatedPools(Pools):
-    """Plans the instances of pools, which then come up by themselves."""
+    """Plans the instances of pools, which `SimulatedInstances` makes ready."""
 
     needs = "readiness"
 
@@ -169,17 +167,17 @@ class SimulatedPools(Pools):
 
 
 class SimulatedInstances(Gate[Instance]):
-    """Instances that run as soon as they are made, unless no machine could run them. Those `kept` stay as they are."""
+    """Makes instances ready, unless no machine could run them. Instances whose uids are in `kept` stay as they are."""
 
     def __init__(self, kept: Collection[str] = ()) -> None:
         super().__init__(Instance)
         self._kept = kept
-        self._gated = Gated()
+        self._gated = GatedInstances()
         self.watches = (Watch(Quota, self._gated.by_quota),)
 
     async def sync(self, context: Context, obj: Instance) -> Outcome:
         if obj.metadata.deletion_timestamp is not None and RUNTIME_FINALIZER in obj.metadata.finalizers:
-            # A runtime would end it now, and let it go.
+            # A runtime would end it now, and remove the finalizer.
             left = [one for one in obj.metadata.finalizers if one != RUNTIME_FINALIZER]
             metadata = msgspec.structs.replace(obj.metadata, finalizers=left)
             await context.client.update(msgspec.structs.replace(obj, metadata=metadata))
@@ -211,7 +209,7 @@ class SimulatedInstances(Gate[Instance]):
         return DONE
 
     def _alike(self, context: Context, obj: Instance) -> Condition | None:
-        """Return why another of the same template cannot run: then this one cannot either."""
+        """Return the condition of a kept instance of the same template that cannot run: then this one cannot either."""
         for one in cast("list[Instance]", context.objects.list(Instance.api, obj.metadata.namespace)):
             if one.metadata.uid not in self._kept or one.spec.template_hash != obj.spec.template_hash:
                 continue
@@ -224,10 +222,10 @@ class SimulatedInstances(Gate[Instance]):
 def simulated(
     controllers: Iterable[Reconciler], *, kept: Collection[str] = (), apis: Apis | None = None
 ) -> Sequence[Reconciler]:
-    """These controllers, with a stand-in for each that only keeps a gate, and for the runtime.
+    """Return these controllers, with a stand-in for each that is only a gate, and for the Instance controller.
 
-    `kept` are the uids of objects that stay as a server says they are. `apis` are those that spawners may use; omitted:
-    the ones that a server has by default.
+    `kept` are the uids of objects that stay as they are on the server. `apis` are those that spawners may use; omitted:
+    the defaults of a server.
     """
     stand_ins: list[Reconciler] = [SimulatedInstances(kept)]
     for one in controllers:

@@ -1,4 +1,4 @@
-"""How much of a budget an instance takes."""
+"""The size of an instance, with its instance type resolved."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from rota.engine.objects import Objects, get
 
 
 def size_of(objects: Objects, template: InstanceTemplate) -> Size:
-    """Return the size of an instance, as far as it says that."""
+    """Return the size of an instance. A resource that neither it nor its type sets is None."""
     return _sized(objects, template, UNSAID)
 
 
 def counted_of(objects: Objects, template: InstanceTemplate) -> Size:
-    """Return what an instance counts for in a budget."""
+    """Return the size that a budget counts: a container without resources has the default."""
     return _sized(objects, template, DEFAULT)
 
 
 def share_of(objects: Objects, template: InstanceTemplate, container: str) -> Size:
-    """Return what one container of an instance counts for in a budget."""
+    """Return the share of one container in the size that a budget counts."""
     types = _types(objects, template)
-    if not types:  # One that is not there says nothing.
+    if not types:  # A type that does not exist has no resources.
         template = msgspec.structs.replace(template, instance_type=None)
     every = shares(template, types, DEFAULT)
     return next(one for each, one in zip(template.containers, every, strict=True) if each.name == container)
@@ -34,7 +34,7 @@ def _sized(objects: Objects, template: InstanceTemplate, default: Size) -> Size:
     try:
         return size(template, _types(objects, template), default)
     except UnknownInstanceTypeError:
-        return Size()  # It waits for that.
+        return Size()  # The instance waits for its type.
 
 
 def _types(objects: Objects, template: InstanceTemplate) -> dict[str, InstanceType]:

@@ -1,4 +1,4 @@
-"""TaskSpawner: every item of its source becomes one Task, as soon as there is room for it."""
+"""The TaskSpawner controller: each item of a source becomes one Task, within the spawner's limits."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from rota.api.spawner import ITEMS_MAX, GitHubSource, TaskSpawnerStatus
 from rota.api.templates import TemplateError
 from rota.client import Client, Key
 from rota.client.connection import Limits
-from rota.control.gate import Settling, status_of, with_conditions
+from rota.control.gate import Problem, ReadyGate, status_of, with_conditions
 from rota.control.spawners.apis import API_NOT_ALLOWED, Api, Apis
-from rota.control.spawners.github import Trouble
+from rota.control.spawners.github import PollError
 from rota.control.spawners.hooks import Hooks
 from rota.control.spawners.items import Item, tail_of, task_name
-from rota.control.spawners.making import Body, Maker, adopted, grown, room_of, task_of
+from rota.control.spawners.listing import LIMITS, ListRequest, read
+from rota.control.spawners.making import Body, TaskMaker, adopted, capacity_of, task_of, with_tasks
 from rota.control.spawners.poll import Poll
-from rota.control.spawners.polling import LIMITS, Asked, read
 from rota.control.spawners.statuses import (
-    Problem,
     invalid_task,
     is_complete,
     pause_before,
-    problem_said,
-    said,
+    recorded_problem,
     template_problem,
+    with_ready,
 )
 from rota.control.values import secret
 from rota.engine import DONE, Context, Done, Objects, Outcome, Promise
@@ -37,16 +36,16 @@ from rota.registry import ApiError
 MADE_AT_ONCE_MAX = 50
 """Tasks in one commit."""
 CONCURRENCY = 32
-"""Spawners that are looked at, and so polled, at once."""
+"""Spawners that are reconciled, and so polled, at the same time."""
 TIMEOUT_SECONDS = 180.0
 SPIN_RUNS_MAX = 5_000
-"""News of each Task is news of its spawner, and a webhook may bring many."""
+"""Each change of a Task wakes its spawner, and a webhook may bring many."""
 TOKEN_KEY = "token"
-TOO_MANY = f"more than {ITEMS_MAX} items are listed: only those that changed last are seen; narrow them with labels"
+TOO_MANY = f"more than {ITEMS_MAX} items are listed: only those that changed last are read; narrow them with labels"
 
 
 class Spawning:
-    """What spawners do beside being looked at: they take deliveries, while this process leads."""
+    """The part of spawners that lives beside their controller: deliveries, taken while this process leads."""
 
     def __init__(
         self,
@@ -59,11 +58,11 @@ class Spawning:
     ) -> None:
         self.apis = apis or Apis()
         self.limits = limits
-        self.maker = Maker(client, objects)
+        self.maker = TaskMaker(client, objects)
         self.hooks = Hooks(client, objects, self.maker, clock)
 
     def begin(self) -> Callable[[], None]:
-        """This process leads. Returns the end of that."""
+        """Take deliveries from now on. Returns a function that ends that."""
         end_making = self.maker.begin()
         self.hooks.serves = True
 
@@ -74,8 +73,8 @@ class Spawning:
         return end
 
 
-class Spawners(Settling[TaskSpawner]):
-    """Polls, makes the Tasks of what waits, and says how things are."""
+class Spawners(ReadyGate[TaskSpawner]):
+    """Polls sources, creates the Tasks of waiting items, and writes the status."""
 
     owns = (Task,)
     follows = True
@@ -104,9 +103,9 @@ class Spawners(Settling[TaskSpawner]):
             return await self._go_on_polling(context, obj, github, opened)
         self._polls.pop(_key(obj), None)
         if github is None:
-            # What a delivery came to is told until another one goes well.
-            problem = problem or problem_said(obj)
-        return await self._say(context, obj, opened, problem)
+            # The problem of a delivery stays until another delivery succeeds.
+            problem = problem or recorded_problem(obj)
+        return await self._write_status(context, obj, opened, problem)
 
     # Polling.
 
@@ -116,12 +115,12 @@ class Spawners(Settling[TaskSpawner]):
         api = self._spawning.apis.find(source.api_url)
         if api is None:
             message = self._spawning.apis.refusal(source.api_url) or ""
-            return await self._say(context, obj, opened, Problem(API_NOT_ALLOWED, message))
+            return await self._write_status(context, obj, opened, Problem(API_NOT_ALLOWED, message))
         poll = self._poll(context, obj, source)
         if context.clock.now() >= poll.due:
             await self._read(context, obj, source, api, poll)
         obj = await self._make_waiting(context, obj, poll)
-        return await self._say(context, obj, opened, poll.problem, poll)
+        return await self._write_status(context, obj, opened, poll.problem, poll)
 
     def _poll(self, context: Context, obj: TaskSpawner, source: GitHubSource) -> Poll:
         key = _key(obj)
@@ -129,12 +128,12 @@ class Spawners(Settling[TaskSpawner]):
         poll = self._polls.get(key)
         if poll is None or poll.basis != basis:
             poll = self._polls[key] = Poll(basis, context.clock.now())
-        poll.take_up(obj.metadata.generation)
+        poll.retry_refused(obj.metadata.generation)
         return poll
 
     @staticmethod
     def _token(context: Context, obj: TaskSpawner, source: GitHubSource) -> str:
-        """What to sign in with: the key `token` of the Secret, or its only one."""
+        """Return the token of a source: the value of `token` in its Secret, or the only value."""
         if source.secret_ref is None:
             return ""
         values = secret(context.objects, obj.metadata.namespace, source.secret_ref.name)
@@ -143,7 +142,7 @@ class Spawners(Settling[TaskSpawner]):
 
     async def _read(self, context: Context, obj: TaskSpawner, source: GitHubSource, api: Api, poll: Poll) -> None:
         clock, every = context.clock, float(source.poll_seconds)
-        asked = Asked(
+        request = ListRequest(
             api,
             source,
             self._token(context, obj, source),
@@ -154,11 +153,11 @@ class Spawners(Settling[TaskSpawner]):
         )
         poll.polled_at = clock.time()
         try:
-            if source.secret_ref is not None and not asked.token:
-                raise Trouble("CredentialsRefused", f"Secret/{source.secret_ref.name} has no key {TOKEN_KEY}")
-            listing = await read(asked, limits=self._spawning.limits)
-        except Trouble as trouble:
-            poll.failed(trouble, clock.now(), every)
+            if source.secret_ref is not None and not request.token:
+                raise PollError("CredentialsRefused", f"Secret/{source.secret_ref.name} has no key {TOKEN_KEY}")
+            listing = await read(request, limits=self._spawning.limits)
+        except PollError as failure:
+            poll.failed(failure, clock.now(), every)
             return
         if listing is None:
             poll.unchanged(clock.now(), every)
@@ -168,10 +167,10 @@ class Spawners(Settling[TaskSpawner]):
     # Making.
 
     async def _make_waiting(self, context: Context, obj: TaskSpawner, poll: Poll) -> TaskSpawner:
-        """Make Tasks of items that wait, the oldest first, as far as there is room."""
+        """Create the Tasks of waiting items, the oldest first, as far as the limits allow."""
         while poll.waiting:
-            room = room_of(obj, len(self._maker.active(obj))).left
-            most = MADE_AT_ONCE_MAX if room is None else min(room, MADE_AT_ONCE_MAX)
+            capacity = capacity_of(obj, len(self._maker.active(obj))).left
+            most = MADE_AT_ONCE_MAX if capacity is None else min(capacity, MADE_AT_ONCE_MAX)
             if most == 0:
                 break
             obj, refused, why = await self._make(context, obj, poll.waiting[:most], poll)
@@ -182,7 +181,7 @@ class Spawners(Settling[TaskSpawner]):
     async def _make(
         self, context: Context, obj: TaskSpawner, items: list[Item], poll: Poll
     ) -> tuple[TaskSpawner, list[Item], Problem | None]:
-        """Make the Tasks of these items. Returns those of which none was made, and why."""
+        """Create the Tasks of these items. Returns the refused items, and the problem of the first."""
         problem: Problem | None = None
         ready: list[tuple[Item, Body]] = []
         left: list[Item] = []
@@ -201,7 +200,7 @@ class Spawners(Settling[TaskSpawner]):
             except ApiError as error:
                 if error.reason == "Conflict" or error.code >= 500:
                     raise
-        # If one of them is refused, the others need not wait for it.
+        # One by one: a refused Task must not hold up the others.
         for item, body in ready:
             try:
                 obj = await self._commit(context, obj, [body], poll)
@@ -218,21 +217,21 @@ class Spawners(Settling[TaskSpawner]):
         if not tasks:
             return obj
         names = [task["metadata"]["name"] for task in tasks]
-        # What was made is listed, whatever an API says by now.
+        # The new ones count as listed, whatever the API lists by now.
         listed = poll.listed | {tail_of(name) for name in names}
         active = len(self._maker.active(obj)) + len(tasks)
 
-        def say(fresh: TaskSpawner) -> TaskSpawnerStatus:
-            status = grown(fresh, names, listed)
+        def next_status(fresh: TaskSpawner) -> TaskSpawnerStatus:
+            status = with_tasks(fresh, names, listed)
             return msgspec.structs.replace(status, active=active, discovered=max(status.created, status.discovered))
 
-        made = await self._maker.make(obj, tasks, say)
+        made = await self._maker.make(obj, tasks, next_status)
         self._written[_key(obj)] = context.clock.now()
         return made
 
-    # Saying how things are.
+    # Writing the status.
 
-    async def _say(
+    async def _write_status(
         self,
         context: Context,
         obj: TaskSpawner,
@@ -245,7 +244,7 @@ class Spawners(Settling[TaskSpawner]):
         known = msgspec.structs.replace(obj, status=adopted(obj, active))
         status = self._counted(with_conditions(context, known, opened), len(active), poll)
         note = TOO_MANY if poll is not None and poll.is_cut else ""
-        status = said(obj, status, problem, context.clock.time(), note)
+        status = with_ready(obj, status, problem, context.clock.time(), note)
         times = [] if poll is None else [max(0.0, poll.due - now)]
         if status != obj.status:
             pause = pause_before(obj.status, status, now - self._written[key]) if key in self._written else 0.0
@@ -266,7 +265,7 @@ class Spawners(Settling[TaskSpawner]):
         if poll is None or poll.polled_at is None:
             return status
         status = msgspec.structs.replace(status, last_poll_time=datetime.fromtimestamp(int(poll.polled_at), UTC))
-        if poll.trouble is not None:
+        if poll.failure is not None:
             return status
         return msgspec.structs.replace(status, discovered=status.created + poll.undone)
 

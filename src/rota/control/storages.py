@@ -1,4 +1,4 @@
-"""Storage of instances outlives each of them, and ends with their owner."""
+"""The storage of instances: it outlives each of them, and is dropped when their owner is gone."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rota.engine.objects import Objects, get
 from rota.runtime.interface import Owner
 
 OWNERS: tuple[type[Object], ...] = (WorkerPool, WorkloadDeployment)
-"""Kinds whose instances keep their storage when they are made anew."""
+"""Kinds whose instances keep their storage when they are recreated."""
 
 
 def has_heir(objects: Objects, namespace: str, owner: Owner) -> bool:
-    """Whether the owner of a storage is there to give it to another instance."""
+    """Report whether the owner of a storage exists, and so can give it to another instance."""
     found = (get(objects, kind, owner.name, namespace) for kind in OWNERS)
     return any(
         one is not None and one.metadata.uid == owner.uid and one.metadata.deletion_timestamp is None for one in found
@@ -22,7 +22,7 @@ def has_heir(objects: Objects, namespace: str, owner: Owner) -> bool:
 
 
 async def drop_left(context: Context, resources: InstanceResources, key: Key) -> Outcome:
-    """Drop the storage of owners of this name that are gone. What an instance still has goes with the instance."""
+    """Drop the storage of owners of this name that are gone."""
     for namespace, owner in list(resources.storages()):
         if (namespace, owner.name) == key and not has_heir(context.objects, namespace, owner):
             await resources.drop_storage(namespace, owner)

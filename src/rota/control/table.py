@@ -1,4 +1,4 @@
-"""Every controller there is."""
+"""The table of all controllers."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from rota.api import (
     Workspace,
 )
 from rota.control.cell import Cells
+from rota.control.cells.contacts import CellContacts
 from rota.control.cells.counting import count_placements
 from rota.control.cells.fence import Fence
-from rota.control.cells.heard import Heard
 from rota.control.claim import Claims
 from rota.control.claims.counting import Counting as ClaimCounting
 from rota.control.claims.holds import ClaimHolds
 from rota.control.deployment import Deployments
 from rota.control.function import Functions, Serving
-from rota.control.functions.counting import Counting as FunctionCounting
+from rota.control.functions.metrics import FunctionMetrics
+from rota.control.functions.readiness import UnservedFunctions
 from rota.control.functions.tasks import CalledTasks
-from rota.control.functions.unserved import UnservedFunctions
-from rota.control.gate import Gate, Settling
+from rota.control.gate import Gate, ReadyGate
 from rota.control.holds.executor import Executor
 from rota.control.instance import Instances
-from rota.control.instances.subjects import subject_of
+from rota.control.instances.names import subject_of
 from rota.control.making.interface import InstanceMaker
 from rota.control.making.local import LocalMaker
 from rota.control.plane import HERE, Plane
@@ -60,30 +60,29 @@ def controllers(
     metrics: Metrics | None = None,
     serving: Serving | None = None,
     plane: Plane = HERE,
-    heard: Heard | None = None,
+    contacts: CellContacts | None = None,
     fence: Fence | None = None,
     claim_ended: Callable[[str], None] = lambda uid: None,
 ) -> list[Reconciler]:
-    """New controllers, one a lane. Without a runtime, none that would make or run instances.
+    """Return new controllers, one for each lane of the engine.
 
-    Without spawning, none that makes tasks, by the clock or of items. `heard`: when cells were last heard of.
-    `fence`: what this cell may run of what its hub moves when the cell is lost. `claim_ended` gets the uid of a claim
-    whose hold ends.
+    Without a runtime, none makes or runs instances. Without spawning, none makes tasks from schedules and spawners.
+    `claim_ended` is called with the uid of a claim whose hold ends.
     """
     maker = LocalMaker(runtime, runners, fence) if runtime is not None else None
     return [
         Shipped(plane),
         EventRetention(),
-        Settling(Workspace),
-        Settling(AgentConfig),
+        ReadyGate(Workspace),
+        ReadyGate(AgentConfig),
         *(
             (Gate(WorkerPool), Gate(Task), Gate(Claim))
             if runtime is None or maker is None
             else _running(runtime, maker, metrics or Metrics(), serving, plane, claim_ended)
         ),
-        Workloads(plane, heard, count_placements(metrics or Metrics())),
+        Workloads(plane, contacts, count_placements(metrics or Metrics())),
         Quotas(),
-        Cells(plane, heard),
+        Cells(plane, contacts),
         Deployments(plane, maker, fence),
         UnservedFunctions() if serving is None else Functions(serving, plane),
         Gate(Schedule) if spawning is None else Schedules(plane=plane),
@@ -99,8 +98,7 @@ def _running(
     plane: Plane,
     claim_ended: Callable[[str], None],
 ) -> list[Reconciler]:
-    """Those that have something run."""
-
+    """Return the controllers that need a runtime."""
     archive = runtime.archive
 
     def make_job(objects: Objects, task: Task, instance: Instance, id_: str) -> Job:
@@ -117,7 +115,7 @@ def _running(
         lambda instance: runtime.entries(subject_of(instance)),
     )
     if serving is not None:
-        serving.calls.count(FunctionCounting(metrics))
+        serving.calls.use_metrics(FunctionMetrics(metrics))
     called = CalledTasks(serving.calls, archive) if serving is not None else None
     tasks = Tasks(attempts, runtime, called)
     return [Pools(maker, executor), Instances(maker, executor, plane), tasks, Claims(claims)]

@@ -12,7 +12,7 @@ from rota.api.task import TaskStatus
 from rota.api.templates import TemplateError
 from rota.client import Key
 from rota.control import inputs, networks
-from rota.control.functions.recorded import ended_status, kept_uid
+from rota.control.functions.call_tasks import ended_status, kept_uid
 from rota.control.functions.tasks import Calling
 from rota.control.gate import RESOLVED, Gate, lasts, may_be_coming, status_of
 from rota.control.holds.named import ByName
@@ -30,7 +30,7 @@ from rota.control.tasks.notices import QUEUED_NOTICE_SECONDS
 from rota.control.tasks.placing import has_more_to_come, is_on, is_plain, key_of, pool_of
 from rota.control.tasks.telling import Standing, standing_of, warn
 from rota.control.tasks.templating import given_payload
-from rota.control.unhonoured import conditions, tell, unhonoured
+from rota.control.unhonoured import conditions, record_unhonoured, unhonoured
 from rota.control.workers import worker_template
 from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, Promise, RequeueAfter
 from rota.engine.objects import Objects, get
@@ -218,7 +218,7 @@ class Tasks(Gate[Task]):
             ignored = conditions(obj, unhonoured(obj))
             for condition in ignored:
                 status = context.condition(obj, status, condition)
-            tell(context, obj, ignored)
+            record_unhonoured(context, obj, ignored)
         if obj.spec.worker is not None and (why := await self._own_worker(context, obj)) is not None:
             if why[0] != QUOTA_EXCEEDED:
                 return await self._wait(context, obj, status, *why)

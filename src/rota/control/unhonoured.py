@@ -1,6 +1,6 @@
-"""Settings that are for a cluster and change nothing on one machine. The condition Honoured names them.
+"""Settings for a cluster that have no effect on one machine. The condition Honoured names them.
 
-They do not keep an object from being ready: the same manifest is for both places.
+The object is ready nevertheless, so that one manifest can be used in both places.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOTHING_RESERVED = "nothing is reserved on one machine, where resources.limits b
 
 
 def unhonoured(obj: Object) -> list[str]:
-    """Each setting of an object that changes nothing here, with why."""
+    """Return the settings of an object that have no effect here, each with the reason."""
     if isinstance(obj, WorkerPool):
         spec = obj.spec
         found = _of_worker(spec.worker, "spec.worker") if spec.worker is not None else []
@@ -37,30 +37,30 @@ def unhonoured(obj: Object) -> list[str]:
 
 
 def of_template(template: InstanceTemplate, prefix: str) -> list[str]:
-    """The same of what an instance is made from, whose fields begin with the prefix."""
+    """Return the settings of an instance template that have no effect here. `prefix` is the path of the template."""
     found = []
     for i, container in enumerate(template.containers):
         at = f"{prefix}containers[{i}]"
         if container.image is not None and template.runtime != "container":
-            found.append(_told(f"{at}.image", NO_IMAGE))
+            found.append(_no_effect(f"{at}.image", NO_IMAGE))
         found += _of_resources(container.resources, f"{at}.resources")
     if template.instance_type is not None:
-        found.append(_told(f"{prefix}instanceType", NOTHING_RESERVED))
+        found.append(_no_effect(f"{prefix}instanceType", NOTHING_RESERVED))
     if template.requests is not None:
-        found.append(_told(f"{prefix}requests", NOTHING_RESERVED))
+        found.append(_no_effect(f"{prefix}requests", NOTHING_RESERVED))
     return found
 
 
 def conditions(obj: Object, found: Sequence[str]) -> list[Condition]:
-    """What is to be said of the settings of an object that change nothing. Of one that never had any, nothing."""
+    """Return the condition Honoured for these settings; none for an object that never had such a setting."""
     if found:
         return [Condition(type=HONOURED, status="False", reason=NOT_HONOURED, message="; ".join(found))]
     before = status_of(obj).condition(HONOURED)
     return [] if before is None else [Condition(type=HONOURED, status="True", reason=HONOURED)]
 
 
-def tell(context: Context, obj: Object, said: Sequence[Condition]) -> None:
-    """Have people notice, when it is new. The object is as it was before that was said."""
+def record_unhonoured(context: Context, obj: Object, said: Sequence[Condition]) -> None:
+    """Record an Event if the condition is new. `obj` is the object before `said` was written to its status."""
     before = status_of(obj).condition(HONOURED)
     for condition in said:
         if condition.status == "False" and (before is None or before.message != condition.message):
@@ -68,15 +68,15 @@ def tell(context: Context, obj: Object, said: Sequence[Condition]) -> None:
 
 
 def _of_worker(config: WorkerConfig, at: str) -> list[str]:
-    found = [_told(f"{at}.image", NO_IMAGE)] if config.image is not None else []
+    found = [_no_effect(f"{at}.image", NO_IMAGE)] if config.image is not None else []
     found += _of_resources(config.resources, f"{at}.resources")
-    return [*found, *([_told(f"{at}.podOverrides", NO_POD)] if config.pod_overrides else [])]
+    return [*found, *([_no_effect(f"{at}.podOverrides", NO_POD)] if config.pod_overrides else [])]
 
 
 def _of_resources(resources: Resources | None, at: str) -> Iterator[str]:
     if resources is not None and resources.requests is not None:
-        yield _told(f"{at}.requests", NOTHING_RESERVED)
+        yield _no_effect(f"{at}.requests", NOTHING_RESERVED)
 
 
-def _told(field: str, why: str) -> str:
+def _no_effect(field: str, why: str) -> str:
     return f"{field} changes nothing here: {why}"

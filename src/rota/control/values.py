@@ -1,6 +1,6 @@
-"""The values of Secrets and ConfigMaps, for what runs on this machine and for what controllers sign in with.
+"""The values of Secrets and ConfigMaps, for instances of this machine and for the credentials of controllers.
 
-Never for what a cluster runs: that refers to them, and the cluster fills them in.
+Never for what a cluster runs: a Pod refers to them, and the cluster resolves the references.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rota.runtime.interface import Refused
 
 
 def value(objects: Objects, obj: Object, one: EnvVar) -> str:
-    """The value of an environment variable of an object. Raises `Refused`."""
+    """Return the value of an environment variable of an object. Raises `Refused`."""
     source = one.value_from
     if source is None:
         return one.value or ""
@@ -32,17 +32,17 @@ def value(objects: Objects, obj: Object, one: EnvVar) -> str:
     try:
         return found[named.key].decode()
     except UnicodeDecodeError:
-        raise Refused("ConfigurationError", f"env {one.name}: key {named.key} of {where} is no text") from None
+        raise Refused("ConfigurationError", f"env {one.name}: key {named.key} of {where} is not text") from None
 
 
 def secret(objects: Objects, namespace: str, name: str) -> dict[str, bytes]:
-    """The values of a Secret. One that is not there has none."""
+    """Return the values of a Secret; none if it does not exist."""
     found = get(objects, Secret, name, namespace)
     return {} if found is None else {key: base64.b64decode(each) for key, each in found.data.items()}
 
 
 def config(objects: Objects, namespace: str, name: str) -> dict[str, bytes]:
-    """The values of a ConfigMap. One that is not there has none."""
+    """Return the values of a ConfigMap; none if it does not exist."""
     found = get(objects, ConfigMap, name, namespace)
     if found is None:
         return {}

@@ -1,4 +1,4 @@
-"""Workers: the instance that a worker is, the next step of its runner, and the status that its reports come to."""
+"""Workers: their instance template, the next step of their runner, and the status that follows from its report."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from rota.engine.objects import Objects, get
 from rota.runtime.runner.messages import Hold, Release, Report, ResetPolicy
 
 CONTAINER = "worker"
-"""The one container of a worker."""
+"""The name of a worker's only container."""
 MEANING = {
     "Waiting": "its runner is being started",
-    "Preparing": "what it works on is being prepared",
+    "Preparing": "its workspace is being prepared",
     "Resetting": "what the last holder left is being removed",
 }
 
 
 def template_of(pool: WorkerPool) -> InstanceTemplate:
-    """What the instances of a pool are made from."""
+    """Return the template of a pool's instances."""
     template = pool.spec.template
     if template is None:
         assert pool.spec.worker is not None
@@ -41,7 +41,6 @@ def with_storage(template: InstanceTemplate, storage: PoolStorage | None) -> Ins
 
 
 def worker_template(config: WorkerConfig) -> InstanceTemplate:
-    """A worker as an instance."""
     return InstanceTemplate(
         containers=[Container(name=CONTAINER, image=config.image, env=config.env, resources=config.resources)],
         worker=WorkerRole(**{field: getattr(config, field) for field in WorkerRole.__struct_fields__}),
@@ -53,16 +52,16 @@ def worker_template(config: WorkerConfig) -> InstanceTemplate:
 
 
 def reset_policy(objects: Objects, obj: Instance) -> ResetPolicy:
-    """What happens between two holders of an instance: what its pool says now."""
+    """Return the present reset policy of an instance's pool. An instance without a pool has Clean."""
     if obj.spec.handler is not None:
-        return "Keep"  # It has one for all its life.
+        return "Keep"  # It has the same holder, a function, for all its life.
     owner = controller_of(obj)
     pool = get(objects, WorkerPool, owner.name, obj.metadata.namespace) if owner is not None else None
     return pool.spec.reset if pool is not None and owner is not None and pool.metadata.uid == owner.uid else "Clean"
 
 
 def available(report: Report | None, obj: Instance) -> Condition:
-    """Return the condition Available that a runner's report comes to."""
+    """Return the condition Available that follows from a runner's report; None: it has not connected."""
     if report is None:
         return unavailable("Starting", MEANING["Waiting"])
     if _is_let_go(report, obj):
@@ -75,7 +74,7 @@ def available(report: Report | None, obj: Instance) -> Condition:
 
 
 def _is_let_go(report: Report, obj: Instance) -> bool:
-    """Report whether a hold has ended, and the runner has not begun yet to clear away what the holder left."""
+    """Report whether a hold has ended, and the runner has not begun the reset yet."""
     held = obj.spec.assignment
     return report.phase == "Held" and not report.has_task and (held is None or held.id != report.holder)
 
@@ -83,27 +82,27 @@ def _is_let_go(report: Report, obj: Instance) -> bool:
 def next_step(
     report: Report, obj: Instance, reset: ResetPolicy, digest: str
 ) -> Hold | Release | Literal["Replace"] | None:
-    """What its runner is told of who has the instance; or that the instance is to be replaced.
+    """Return the next message to an instance's runner about its hold; Replace: delete the instance; None: nothing.
 
-    Nobody is given it before it is prepared as it should be by now.
+    A hold is sent only after the runner has applied the present configuration, whose digest is `digest`.
     """
     held = obj.spec.assignment
     if report.phase == "Broken":
         return "Replace"
     if report.has_task or (held is not None and held.kind == "Task"):
-        # A task's end is told by its runner, and what comes then is told it with the acknowledgement.
+        # A runner reports the end of a task, and gets the next step with the acknowledgement.
         done = report.phase == "Held" and held is None and reset == "Recreate"
         return "Replace" if done else None
     if _is_let_go(report, obj):
         return "Replace" if reset == "Recreate" else Release()
-    is_as_told = report.phase == "Idle" and report.configured == digest
-    if is_as_told and held is not None and _accepted(obj) != held.id:
+    is_configured = report.phase == "Idle" and report.configured == digest
+    if is_configured and held is not None and _accepted(obj) != held.id:
         return Hold(held.id)
     return None
 
 
 def assignment(report: Report, obj: Instance) -> AssignmentStatus | None:
-    """How far the runner is with whoever has the instance. What it had and has no more is done."""
+    """Return the progress of the runner with the present hold. An accepted hold that it no longer has is Done."""
     held = obj.spec.assignment
     if held is None:
         return None
@@ -115,18 +114,18 @@ def assignment(report: Report, obj: Instance) -> AssignmentStatus | None:
 
 
 def says_who(obj: Instance, report: Report | None) -> bool:
-    """Report whether the status of an instance says who has it, and how far its runner is with that."""
+    """Report whether the status of an instance shows its present holder, and the runner's progress."""
     status = status_of(obj)
     return status.phase == phase_of(obj) and (report is None or assignment(report, obj) == status.assignment)
 
 
 def is_done(report: Report, obj: Instance) -> bool:
-    """Report whether the holder of an instance has lost what it had there, and the status does not say so yet."""
+    """Report whether the runner has ended the present hold, and the status does not show that yet."""
     now = assignment(report, obj)
     return now is not None and now.phase == "Done" and now != status_of(obj).assignment
 
 
 def _accepted(obj: Instance) -> str:
-    """The hold that the runner of an instance has taken on, by what was last written down."""
+    """Return the id of the hold that the runner has accepted, by the status."""
     known = status_of(obj).assignment
     return known.id if known is not None else ""

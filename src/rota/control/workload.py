@@ -1,4 +1,4 @@
-"""Workload: how many instances each cell has, by placement and city; and how they are, in one place."""
+"""The Workload controller: it places instances on cells, by placement and city, and rolls up their status."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from rota.api import (
 from rota.api.model import Ref
 from rota.api.workload import REBALANCE, Placement, TemplateMeta, WorkloadDeploymentSpec, WorkloadTemplate
 from rota.client import Key
-from rota.control.cells.heard import Heard, moves_after
+from rota.control.cells.contacts import CellContacts, moves_after
 from rota.control.cells.names import HUB_IS_OLDER, MOVING_SINCE, SYNCED, is_bound
-from rota.control.gate import Gate, say, status_of
+from rota.control.gate import Gate, status_of, write_conditions
 from rota.control.instances import Size
 from rota.control.instances.names import STEM_LENGTH_MAX, tailed
 from rota.control.instances.template import TEMPLATE_RESTARTED
@@ -34,12 +34,12 @@ from rota.control.quotas.amounts import Bound, bound_of, parsed
 from rota.control.quotas.asking import quota_of
 from rota.control.sizes import size_of
 from rota.control.workloads import rollup
-from rota.control.workloads.book import Book, Booked
-from rota.control.workloads.concerned import Concerned
+from rota.control.workloads.index import WorkloadIndex
 from rota.control.workloads.placing import Candidate, Placing, place, rebalance
-from rota.control.workloads.revisions import revise
+from rota.control.workloads.reservations import Reservation, Reservations
+from rota.control.workloads.revisions import plan_revisions
 from rota.control.workloads.rollup import AVAILABLE, City
-from rota.control.workloads.scaling import Measured, Scaling
+from rota.control.workloads.scaling import Measured, PlacementAutoscaler
 from rota.control.writing import unless_overtaken
 from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, Promise, Watch
 from rota.engine.objects import Objects
@@ -49,12 +49,12 @@ LOOK_SECONDS_MIN = 0.1
 
 
 def deployment_name(workload: str, placement: str, cell: str) -> str:
-    """Return the name of a deployment: never that of other parts, also where a dash could belong to either of two."""
+    """Return the name of a deployment, which no other workload, placement and cell have."""
     return tailed(workload, placement, cell, kind=WorkloadDeployment.api.name, length_max=STEM_LENGTH_MAX)
 
 
-class _Decision(NamedTuple):
-    """Where one placement is to be in one city."""
+class _CityDecision(NamedTuple):
+    """The decision on one placement in one city."""
 
     placement: Placement
     city: str
@@ -63,79 +63,80 @@ class _Decision(NamedTuple):
     again_after: float | None = None
     """Seconds until fewer may be wanted, or a cell counts as lost."""
     moved: Sequence[WorkloadDeployment] = ()
-    """Deployments in cells that are lost, of which the instances are placed elsewhere."""
+    """Deployments in lost cells, whose instances are placed elsewhere."""
     term: int = 0
-    """How often instances of it were moved."""
+    """The term of its deployments, which grows with each move."""
 
 
 class Workloads(Gate[Workload]):
-    """Places workloads, and tells how they are."""
-
     owns = (WorkloadDeployment, Revision)
 
     def __init__(
-        self, plane: Plane = HERE, heard: Heard | None = None, count: Callable[[str], None] = lambda reason: None
+        self,
+        plane: Plane = HERE,
+        contacts: CellContacts | None = None,
+        count: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`count` is called with the reason of each decision on where instances go."""
+        """`count` is called with the reason of each placement decision."""
         super().__init__(Workload)
         self._count = count
         self._plane = plane
-        self._heard = heard
-        self._book = Book()
-        self._concerned = Concerned()
-        self._scaling = Scaling()
+        self._contacts = contacts
+        self._reservations = Reservations()
+        self._index = WorkloadIndex()
+        self._autoscaler = PlacementAutoscaler()
         self._objects: Objects | None = None
         self._wake: Callable[[Key], None] = lambda key: None
         self.watches = (
             Watch(Cell, self._by_cell),
-            Watch(Location, self._concerned.by_location),
-            Watch(Quota, self._concerned.by_quota),
+            Watch(Location, self._index.by_location),
+            Watch(Quota, self._index.by_quota),
         )
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        # What was known may be from a time when somebody else placed workloads.
+        # Another process may have placed workloads since they were filled.
         self._objects = None
-        self._concerned.clear()
+        self._index.clear()
         self._wake = wake
         return super().begin(wake)
 
     def _by_cell(self, cell: Cell) -> Iterable[Key]:
         is_there = self._objects is not None and self._objects.has(Cell.api, "", cell.metadata.name)
-        return self._concerned.by_cell(cell, is_there=is_there)
+        return self._index.by_cell(cell, is_there=is_there)
 
     def wants(self, old: Object | None, new: Object | None) -> bool:
         changed = new or old
         if self._objects is not None and isinstance(changed, WorkloadDeployment):
             self._note(self._objects, changed, is_there=new is not None)
             if new is None:
-                # Its name is free, also if it was nobody's.
+                # Its name is free now: a workload may wait for that without being its owner.
                 self._wake(Key(changed.metadata.namespace, changed.spec.workload_ref.name))
             before = old.spec.replicas if isinstance(old, WorkloadDeployment) else 0
             if new is None or changed.spec.replicas < before:
-                # There is room now for who waits for it.
-                for key in self._concerned.waiting(changed.spec.city_code):
+                # There may be room now for waiting workloads.
+                for key in self._index.waiting(changed.spec.city_code):
                     self._wake(key)
         return True
 
     def _prepare(self, objects: Objects) -> None:
-        """Book what is there, once."""
+        """Reserve the resources of existing deployments, once."""
         if self._objects is None:
             self._objects = objects
-            self._book.clear()
+            self._reservations.clear()
             for one in objects.list(WorkloadDeployment.api):
                 self._note(objects, cast(WorkloadDeployment, one), is_there=True)
 
     def _note(self, objects: Objects, deployment: WorkloadDeployment, *, is_there: bool) -> None:
         if is_bound(deployment):
-            return  # What it is a copy of is booked.
+            return  # It is the cell's copy of a deployment that has a reservation.
         spec = deployment.spec
         namespace, size = deployment.metadata.namespace, size_of(objects, spec.template.spec)
-        booked = Booked(spec.cell_name, namespace, spec.replicas, size) if is_there else None
-        self._book.set(_id(namespace, deployment.metadata.name), booked)
+        reserved = Reservation(spec.cell_name, namespace, spec.replicas, size) if is_there else None
+        self._reservations.set(_id(namespace, deployment.metadata.name), reserved)
 
     def gone(self, context: Context, key: Key) -> Promise:
-        self._concerned.forget(key)
-        self._scaling.forget(key)
+        self._index.forget(key)
+        self._autoscaler.forget(key)
         return DONE
 
     def closed(self, obj: Workload, held_up: Blocked | Failed) -> list[Condition]:
@@ -145,7 +146,7 @@ class Workloads(Gate[Workload]):
     async def go_on(self, context: Context, obj: Workload, opened: list[Condition]) -> Outcome:
         if not self._plane.places:
             message = f'this is cell "{self._plane.cell}", which runs what its hub places: apply it at the hub'
-            await say(
+            await write_conditions(
                 context, obj, [*opened, Condition(type=AVAILABLE, status="False", reason="NotTheHub", message=message)]
             )
             return DONE
@@ -163,11 +164,11 @@ class Workloads(Gate[Workload]):
         waits = [one.again_after for one in decisions if one.again_after is not None]
         return Done(again_after=min(waits)) if waits else DONE
 
-    # Deciding. Nothing is awaited between the look at the cells and the booking.
+    # Deciding. Nothing is awaited between reading the cells and the reservation.
 
     def _decide(
         self, objects: Objects, obj: Workload, there: Sequence[WorkloadDeployment], now: float
-    ) -> list[_Decision]:
+    ) -> list[_CityDecision]:
         key = Key(obj.metadata.namespace, obj.metadata.name)
         needs = size_of(objects, obj.spec.template.spec)
         for one in there:
@@ -177,44 +178,46 @@ class Workloads(Gate[Workload]):
             for city in placement.city_codes:
                 own = _of_city(there, placement, city)
                 measured = [_measured(one) for one in own]
-                scaled = self._scaling.decide(key, placement.name, city, placement.scale, measured, now)
+                scaled = self._autoscaler.decide(key, placement.name, city, placement.scale, measured, now)
                 candidates = [self._candidate(objects, cell, needs, key.namespace) for cell in _cells(objects, city)]
                 moved = self._moved(own, candidates)
                 placing = self._place(objects, obj, city, scaled.replicas, candidates, own, moved)
                 waits = [each for each in (scaled.again_after, self._until_lost(own)) if each is not None]
                 term = max((one.spec.term + _is_left(one, moved) for one in own), default=0)
-                decision = _Decision(placement, city, scaled.replicas, placing, min(waits, default=None), moved, term)
+                decision = _CityDecision(
+                    placement, city, scaled.replicas, placing, min(waits, default=None), moved, term
+                )
                 decisions.append(decision)
                 self._count(_counted_as(decision))
                 for cell, replicas in placing.cells.items():
                     name = deployment_name(key.name, placement.name, cell)
-                    self._book.set(_id(key.namespace, name), Booked(cell, key.namespace, replicas, needs))
+                    self._reservations.set(_id(key.namespace, name), Reservation(cell, key.namespace, replicas, needs))
         waiting = {one.city for one in decisions if one.placing.unplaced}
-        self._concerned.note(key, {one.city for one in decisions}, waiting)
+        self._index.note(key, {one.city for one in decisions}, waiting)
         return decisions
 
     def _moved(
         self, own: Sequence[WorkloadDeployment], candidates: Iterable[Candidate]
     ) -> Sequence[WorkloadDeployment]:
-        """Return the deployments that are moved away from cells that are lost, if there is room elsewhere.
+        """Return the deployments that are moved away from lost cells, if there is room elsewhere.
 
-        From then on the cell has no right to them, also when it is heard of again.
+        From then on the lost cell has no right to them, also when it reports again.
         """
-        if self._heard is None:
+        if self._contacts is None:
             return ()
         moving = [one for one in own if self._is_moving(one)]
         silent = {one.spec.cell_name for one in moving if self._silence_left(one) <= 0}
         has_room = any(one.is_open and one.room > 0 and one.name not in silent for one in candidates)
-        revoked = self._heard.is_revoked
+        revoked = self._contacts.is_revoked
         return [
             one
             for one in moving
             if revoked(one.metadata.uid)
-            or (has_room and self._heard.is_lost(one.spec.cell_name, one.metadata.uid, one.spec.lease_seconds))
+            or (has_room and self._contacts.is_lost(one.spec.cell_name, one.metadata.uid, one.spec.lease_seconds))
         ]
 
     def _is_moving(self, deployment: WorkloadDeployment) -> bool:
-        """Report whether a deployment is moved when its cell is lost. This server does not lose itself."""
+        """Report whether a deployment is moved when its cell is lost. The server's own cell cannot be lost."""
         spec = deployment.spec
         is_here = spec.cell_name == self._plane.cell
         return (
@@ -225,15 +228,15 @@ class Workloads(Gate[Workload]):
         )
 
     def _silence_left(self, deployment: WorkloadDeployment) -> float:
-        """Return for how many seconds the cell of a deployment may still be silent."""
-        assert self._heard is not None
-        return moves_after(deployment.spec.lease_seconds) - self._heard.silence(deployment.spec.cell_name)
+        """Return the seconds until the cell of a deployment counts as lost, if it stays silent."""
+        assert self._contacts is not None
+        return moves_after(deployment.spec.lease_seconds) - self._contacts.silence(deployment.spec.cell_name)
 
     def _until_lost(self, own: Iterable[WorkloadDeployment]) -> float | None:
-        if self._heard is None:
+        if self._contacts is None:
             return None
         lefts = [self._silence_left(one) for one in own if self._is_moving(one)]
-        # Not a moment too early, by a rounding: it would be looked at again and again until then.
+        # With a minimum: a wake-up that is early by a rounding error would be repeated again and again.
         return min((max(left, LOOK_SECONDS_MIN) for left in lefts if left > 0), default=None)
 
     def _place(
@@ -262,7 +265,7 @@ class Workloads(Gate[Workload]):
         return Candidate(
             cell.metadata.name,
             weight=cell.spec.weight,
-            room=self._book.room(cell, needs, namespace, partial(_most, objects)),
+            room=self._reservations.room(cell, needs, namespace, partial(_most, objects)),
             is_ready=cell.readiness().state == "Ready",
             is_cordoned=cell.spec.cordoned,
             is_draining=cell.spec.drain,
@@ -271,17 +274,17 @@ class Workloads(Gate[Workload]):
     # Carrying out.
 
     async def _carry_out(
-        self, context: Context, obj: Workload, there: Sequence[WorkloadDeployment], decisions: Sequence[_Decision]
+        self, context: Context, obj: Workload, there: Sequence[WorkloadDeployment], decisions: Sequence[_CityDecision]
     ) -> None:
         by_name = {one.metadata.name: one for one in there}
         wanted = {one.metadata.name: one for one in _deployments(obj, decisions)}
-        # First: nothing acts twice.
+        # Deletions first, so that no instance acts in two cells.
         for one in [one for decision in decisions for one in decision.moved]:
             await self._delete(context, one)
         for name, deployment in wanted.items():
             before = by_name.get(name)
             if before is None and context.find(WorkloadDeployment.api, obj.metadata.namespace, name) is not None:
-                left = f"WorkloadDeployment/{name} is there, of a workload of the same name before"
+                left = f"WorkloadDeployment/{name} of an earlier workload of this name exists"
                 context.warn_once(obj, "NameTaken", f"{left}: an admin can delete it, if it does not go by itself")
             elif before is None:
                 await unless_overtaken(context.client.create(deployment))
@@ -292,15 +295,15 @@ class Workloads(Gate[Workload]):
                 await self._delete(context, one)
 
     async def _end_rebalance(
-        self, context: Context, obj: Workload, there: Sequence[WorkloadDeployment], decisions: Sequence[_Decision]
+        self, context: Context, obj: Workload, there: Sequence[WorkloadDeployment], decisions: Sequence[_CityDecision]
     ) -> None:
-        """Take note that it is as even as it gets: later changes of cells move nothing again."""
+        """Remove the rebalance annotation when the division is even: later changes of cells move nothing again."""
         if REBALANCE not in obj.metadata.annotations or any(one.placing.is_moving for one in decisions):
             return
         meta = obj.metadata
         before = {one.metadata.name: one.spec.replicas for one in there if one.metadata.deletion_timestamp is None}
         if before != {one.metadata.name: one.spec.replicas for one in _deployments(obj, decisions)}:
-            return  # The last one is just being taken away.
+            return  # The last instance is still being removed.
         body = {"metadata": {"annotations": {REBALANCE: None}, "uid": meta.uid}}
         await unless_overtaken(context.client.patch(Workload, meta.name, body, namespace=meta.namespace))
         context.events.record(obj, "Normal", "Rebalanced", "its instances are divided evenly among the cells in reach")
@@ -312,23 +315,23 @@ class Workloads(Gate[Workload]):
 
     async def _revise(self, context: Context, obj: Workload) -> None:
         there = cast("Sequence[Revision]", context.objects.owned(Revision.api, obj.metadata.uid))
-        found = revise(obj, there)
+        found = plan_revisions(obj, there)
         if found.create is not None:
             await unless_overtaken(context.client.create(found.create))
         for one in found.delete:
             await self._delete(context, one)
 
 
-def _counted_as(decision: _Decision) -> str:
+def _counted_as(decision: _CityDecision) -> str:
     if decision.placing.unplaced:
         return decision.placing.reason
     return "CellLost" if decision.moved else "Rebalancing" if decision.placing.is_moving else "Placed"
 
 
 def is_fenced(deployment: WorkloadDeployment) -> bool:
-    """Report whether what runs of a deployment ends in its cell when the cell is cut off, as the cell has said.
+    """Report whether the cell has confirmed that it ends a deployment's instances when it loses its hub.
 
-    A cell that knows a later generation, as after a restore of the hub, goes by that one.
+    A cell that knows a later generation, as after a restore of the hub, follows that one instead.
     """
     since, status = deployment.metadata.annotations.get(MOVING_SINCE, "1"), status_of(deployment)
     synced = status.condition(SYNCED)
@@ -338,13 +341,13 @@ def is_fenced(deployment: WorkloadDeployment) -> bool:
 
 
 def _is_left(deployment: WorkloadDeployment, moved: Iterable[WorkloadDeployment]) -> bool:
-    """Report whether others take the place of a deployment whose cell may not know of it yet."""
+    """Report whether a deployment is replaced elsewhere while its cell may not know that yet."""
     is_going = deployment.metadata.deletion_timestamp is not None and deployment.spec.on_cell_lost == "Move"
     return is_going or deployment in moved
 
 
-def _deployments(obj: Workload, decisions: Iterable[_Decision]) -> Iterable[WorkloadDeployment]:
-    """Return the deployments that a workload is to have."""
+def _deployments(obj: Workload, decisions: Iterable[_CityDecision]) -> Iterable[WorkloadDeployment]:
+    """Return the desired deployments of a workload."""
     meta = obj.metadata
     owner = OwnerReference(
         api_version=obj.api.api_version,
@@ -381,7 +384,7 @@ def _deployments(obj: Workload, decisions: Iterable[_Decision]) -> Iterable[Work
 
 
 def _changed(before: WorkloadDeployment, wanted: WorkloadDeployment) -> WorkloadDeployment | None:
-    """Return a deployment as it is to be; None: it is. A mark that it has stays, whoever has removed it elsewhere."""
+    """Return the update of a deployment; None: it is as wanted. Existing annotations stay, such as restricted."""
     annotations = {**before.metadata.annotations, **wanted.metadata.annotations}
     had, has = ((one.spec.on_cell_lost, one.spec.lease_seconds) for one in (before, wanted))
     if had != has:
@@ -393,12 +396,12 @@ def _changed(before: WorkloadDeployment, wanted: WorkloadDeployment) -> Workload
 
 
 def _template(template: WorkloadTemplate, placement: Placement, city: str) -> WorkloadTemplate:
-    """Return the template of a workload as it is in one city, which may have been asked to restart on its own."""
+    """Return the template of a workload in one city, with the restart of that city if there was one."""
     restarted = placement.restarted_at.get(city)
     if restarted is None:
         return template
     marks = template.metadata or TemplateMeta()
-    # All of its cities may have been asked since.
+    # A later restart of all cities has precedence.
     stamp = max(restarted.isoformat(), marks.annotations.get(TEMPLATE_RESTARTED, ""))
     annotations = {**marks.annotations, TEMPLATE_RESTARTED: stamp}
     return msgspec.structs.replace(template, metadata=msgspec.structs.replace(marks, annotations=annotations))
@@ -407,7 +410,7 @@ def _template(template: WorkloadTemplate, placement: Placement, city: str) -> Wo
 def _status(
     context: Context,
     obj: Workload,
-    decisions: Iterable[_Decision],
+    decisions: Iterable[_CityDecision],
     there: Sequence[WorkloadDeployment],
     opened: Sequence[Condition],
 ) -> Any:
@@ -425,7 +428,6 @@ def _status(
 
 
 def _of_city(there: Iterable[WorkloadDeployment], placement: Placement, city: str) -> list[WorkloadDeployment]:
-    """Return the deployments of one placement in one city."""
     return [one for one in there if (one.spec.placement_name, one.spec.city_code) == (placement.name, city)]
 
 
@@ -435,13 +437,12 @@ def _measured(deployment: WorkloadDeployment) -> Measured:
 
 
 def _cells(objects: Objects, city: str) -> list[Cell]:
-    """Return the cells of a city."""
     every = cast("list[Cell]", objects.list(Cell.api))
     return [one for one in every if one.spec.city_code == city and one.metadata.deletion_timestamp is None]
 
 
 def _most(objects: Objects, namespace: str) -> Bound:
-    """Return the most that may run of a namespace: what its quota has, or what runs of a larger one."""
+    """Return the most that may run of a namespace: its quota, or what still runs of a formerly larger one."""
     quota = quota_of(objects, namespace)
     if quota is None:
         return Bound()

@@ -1,4 +1,4 @@
-"""Writes of controllers that somebody else may have been faster with."""
+"""Writes of controllers that may conflict with another writer."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ T = TypeVar("T", bound=Object)
 
 
 def is_overtaken(error: ApiError) -> bool:
-    """Report whether a write came too late: the object is there, has changed or is gone, or its namespace is going.
+    """Report whether a write conflicted: the object exists, has changed or is gone, or its namespace is terminating.
 
-    The news of that brings the next look.
+    The watch event of the other write wakes the controller again.
     """
     causes = (error.details or {}).get("causes", ())
     return error.code in (404, 409) or any(one.get("reason") == "NamespaceTerminating" for one in causes)
 
 
 async def unless_overtaken(writing: Awaitable[object]) -> None:
-    """Write something that another run may have written."""
+    """Await a write, and ignore a conflict."""
     try:
         await writing
     except ApiError as error:
@@ -31,7 +31,7 @@ async def unless_overtaken(writing: Awaitable[object]) -> None:
 
 
 async def find_fresh(context: Context, type_: type[T], name: str, namespace: str) -> T | None:
-    """Return an object as the server has it now: for what cannot be made good if it is there after all."""
+    """Read an object from the server. For decisions that a lagging cache could get wrong for good."""
     kind: Any = type_
     try:
         return cast("T", await context.client.get(kind, name, namespace=namespace))

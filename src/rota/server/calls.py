@@ -20,11 +20,11 @@ import msgspec
 
 from rota.api import Function, Task
 from rota.control.function import Serving
+from rota.control.functions.asynchronous import ASYNCHRONOUS, EVENT_BYTES_MAX
+from rota.control.functions.call_tasks import CALL_LABEL
 from rota.control.functions.calls import RETRY_SECONDS
-from rota.control.functions.later import ASYNCHRONOUS, EVENT_BYTES_MAX
-from rota.control.functions.line import Asked, Ended, NotCalled
-from rota.control.functions.recorded import CALL_LABEL
 from rota.control.functions.recording import Identity, new_identity
+from rota.control.functions.served import CallOutcome, CallRequest, NotCalled
 from rota.engine.objects import get
 from rota.registry.errors import ApiError
 from rota.runtime.archive import log_of, result_of
@@ -136,7 +136,7 @@ class Calling:
     async def _made(self, function: Function, about: Mapping[str, str], identity: Identity, event: bytes) -> Answer:
         meta = function.metadata
         log = self._serving.runtime.archive.place(log_of(meta.namespace, identity.name, identity.uid))
-        asked = Asked(identity.uid, event, float(function.spec.timeout_seconds), log)
+        asked = CallRequest(identity.uid, event, float(function.spec.timeout_seconds), log)
         answers: list[Response] = []
 
         def accept(result: bytes) -> None:
@@ -152,7 +152,7 @@ class Calling:
             if error.reason == "NotLoaded":
                 # The id in the answer leads to the reason.
                 now = time.time()
-                ended = Ended("Failed", now, now, message=f"the function cannot be loaded: {error}")
+                ended = CallOutcome("Failed", now, now, message=f"the function cannot be loaded: {error}")
                 await self._serving.recorder.record(function, identity, about, ended)
             return _not_called(error, identity)
         await self._serving.recorder.record(function, identity, about, ended)
@@ -173,7 +173,7 @@ class Calling:
         if len(event) > EVENT_BYTES_MAX:
             return said(413, f"a call that is answered later has at most {EVENT_BYTES_MAX} bytes")
         try:
-            name = await self._serving.later.make(function, event, is_repeatable=is_repeatable)
+            name = await self._serving.asynchronous.make(function, event, is_repeatable=is_repeatable)
         except NotCalled as error:
             return said(429, str(error), ("Retry-After", str(RETRY_SECONDS)))
         except ApiError as error:

@@ -26,9 +26,9 @@ from rota.client.connection import Limits
 from rota.client.http import HttpBackend
 from rota.client.target import Target
 from rota.client.websocket import Closed, WebSocket, framing
-from rota.control.cells import reaching
+from rota.control.cells import tunnel_messages
 from rota.control.cells.link import About
-from rota.control.cells.reaching import Ask, Continue, End, Head, Hello, Refusal, Welcome
+from rota.control.cells.tunnel_messages import Ask, BodyEnd, Continue, Head, Hello, Refusal, Welcome
 from rota.engine.objects import Objects, get
 from rota.registry.errors import ApiError, too_busy
 from rota.server.audit import Audit
@@ -57,8 +57,8 @@ log = logging.getLogger(__name__)
 Serve = Callable[[Request, User], Answer | Awaitable[Answer]]
 """Answers a request of a user. Raises ApiError if it is not allowed."""
 
-_from_hub: msgspec.json.Decoder[Welcome | Ask] = msgspec.json.Decoder(reaching.FromHub)
-_end = msgspec.json.Decoder(End).decode
+_from_hub: msgspec.json.Decoder[Welcome | Ask] = msgspec.json.Decoder(tunnel_messages.FromHub)
+_end = msgspec.json.Decoder(BodyEnd).decode
 
 
 class Tunnel:
@@ -76,9 +76,9 @@ class Tunnel:
         """The reason why the hub is not connected; empty if it is."""
 
     async def run(self) -> None:
-        limits = {"streams": SERVED_MAX + 8, "message_buffer_bytes": reaching.WAITING_BYTES_MAX}
+        limits = {"streams": SERVED_MAX + 8, "message_buffer_bytes": tunnel_messages.WAITING_BYTES_MAX}
         asking = HttpBackend(self._target, limits=Limits(message_bytes=CONTROL_BYTES_MAX, **limits))
-        answering = HttpBackend(self._target, limits=Limits(message_bytes=reaching.MESSAGE_BYTES_MAX, **limits))
+        answering = HttpBackend(self._target, limits=Limits(message_bytes=tunnel_messages.MESSAGE_BYTES_MAX, **limits))
         clock, delay = asyncio.get_running_loop().time, AGAIN_SECONDS_FIRST
         try:
             while True:
@@ -112,8 +112,8 @@ class Tunnel:
     async def _listen(self, asking: HttpBackend, answering: HttpBackend) -> None:
         """Receive requests of the hub until the connection ends."""
         about = self._about
-        async with asking.websocket(self._path, protocols=(reaching.PROTOCOL,)) as control:
-            control.send(reaching.said(Hello(about.identity, about.boot, about.version)))
+        async with asking.websocket(self._path, protocols=(tunnel_messages.PROTOCOL,)) as control:
+            control.send(tunnel_messages.said(Hello(about.identity, about.boot, about.version)))
             await self._welcomed(control)
             while True:
                 try:
@@ -148,7 +148,7 @@ class Tunnel:
         """Answer one request, on a connection of its own."""
         user = User(ask.user, "hub", ask.namespace, ask.uid)
         try:
-            reaching.sought(self._objects, ask)
+            tunnel_messages.sought(self._objects, ask)
         except ApiError as error:
             # All under one credential, so that refusals cannot push other lines out of the trail.
             asking = User(ask.user, "hub", ask.namespace, HUB)
@@ -156,7 +156,7 @@ class Tunnel:
             _refuse(control, ask, error)
             return
         try:
-            async with hub.websocket(f"{self._path}/{ask.id}", protocols=(reaching.PROTOCOL,)) as websocket:
+            async with hub.websocket(f"{self._path}/{ask.id}", protocols=(tunnel_messages.PROTOCOL,)) as websocket:
                 await self._until_over(websocket, ask, user)
         except ApiError as error:
             # The hub does not take the answer. If its client still waits, this ends the wait.
@@ -201,20 +201,20 @@ class Tunnel:
 
     async def _send(self, websocket: WebSocket, answer: Answer) -> None:
         if isinstance(answer, Upgrade):
-            websocket.send(reaching.said(Head(101)))
+            websocket.send(tunnel_messages.said(Head(101)))
             try:
                 await answer.serve(websocket)
             finally:
                 answer.on_end()
             return
         length = len(answer.body) if isinstance(answer, Response) else -1
-        headers = {name: value for name, value in answer.headers if name in reaching.ANSWER_HEADERS}
-        websocket.send(reaching.said(Head(answer.status, answer.content_type, headers, length)))
+        headers = {name: value for name, value in answer.headers if name in tunnel_messages.ANSWER_HEADERS}
+        websocket.send(tunnel_messages.said(Head(answer.status, answer.content_type, headers, length)))
         if isinstance(answer, Response):
             await _send(websocket, answer.body)
         else:
             await _send_stream(websocket, answer)
-        websocket.send(reaching.said(End()))
+        websocket.send(tunnel_messages.said(BodyEnd()))
 
 
 def _reason(error: ApiError) -> str:
@@ -233,15 +233,15 @@ async def _send_stream(websocket: WebSocket, stream: Stream) -> None:
 
 
 async def _send(websocket: WebSocket, data: bytes) -> None:
-    for at in range(0, len(data), reaching.PIECE_BYTES):
-        websocket.send(data[at : at + reaching.PIECE_BYTES])
+    for at in range(0, len(data), tunnel_messages.PIECE_BYTES):
+        websocket.send(data[at : at + tunnel_messages.PIECE_BYTES])
         await websocket.drain()
 
 
 def _request(ask: Ask) -> Request:
     place = f"{quote(ask.namespace, safe='')}/{quote(ask.name, safe='')}"
     path = f"/v1/instances/{place}/{ask.what}" if ask.what in ("files", "archive") else f"/v1/{ask.what}/{place}"
-    headers = {name: value for name, value in ask.headers.items() if name in reaching.HEADERS}
+    headers = {name: value for name, value in ask.headers.items() if name in tunnel_messages.HEADERS}
     return Request(ask.method, f"{path}?{ask.query}".encode("ascii", "replace"), headers, b"", None)
 
 
@@ -251,7 +251,7 @@ def _failed(error: ApiError) -> Response:
 
 def _refuse(control: WebSocket, ask: Ask, error: ApiError) -> None:
     with contextlib.suppress(Closed):
-        control.send(reaching.said(Refusal(ask.id, error.code, error.reason, error.message[:4096])))
+        control.send(tunnel_messages.said(Refusal(ask.id, error.code, error.reason, error.message[:4096])))
 
 
 class _TunnelBody:
@@ -267,7 +267,7 @@ class _TunnelBody:
     async def __anext__(self) -> bytes:
         if not self._begun:
             self._begun = True
-            self._websocket.send(reaching.said(Continue()))
+            self._websocket.send(tunnel_messages.said(Continue()))
         while not self._whole:
             try:
                 message = await self._websocket.receive()

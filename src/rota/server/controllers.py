@@ -15,7 +15,7 @@ from rota.control.cells.link import Link
 from rota.control.cells.reports import Reports
 from rota.control.claims.holds import ClaimHolds
 from rota.control.function import Serving
-from rota.control.functions.preparing import Preparing
+from rota.control.functions.preparing import CodePreparer
 from rota.control.leading import Leading, Linking
 from rota.control.plane import HERE, Plane
 from rota.control.spawner import Spawning
@@ -83,7 +83,7 @@ class Controllers:
         self.serving: Serving | None = None
         """Calls of functions; None if functions are not served here."""
         if runtime is not None and home is not None:
-            preparing = Preparing(home, self._clock, runtime.policy)
+            preparing = CodePreparer(home, self._clock, runtime.policy)
             self.serving = Serving(self._client, objects, self.runners, runtime, preparing, self._clock, lambda: edge)
         self._identity = identity
 

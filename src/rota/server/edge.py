@@ -17,7 +17,7 @@ import msgspec
 
 from rota.api import Task
 from rota.control.spawner import Spawning
-from rota.control.spawners.hooks import Known, Made
+from rota.control.spawners.hooks import AlreadyDelivered, TaskCreated
 from rota.control.spawners.webhook import Ignored
 from rota.registry.errors import ApiError
 from rota.runtime.descriptors import MOST
@@ -229,10 +229,10 @@ class Edge:
 
     async def _deliver(self, spawning: Spawning, request: Request, namespace: str, name: str) -> Answer:
         answer = await spawning.hooks.deliver(namespace, name, request.headers, request.body)
-        if isinstance(answer, Made):
+        if isinstance(answer, TaskCreated):
             self._note(namespace, name, answer.task)
             return _said(202, {"task": answer.task})
-        if isinstance(answer, Known):
+        if isinstance(answer, AlreadyDelivered):
             return _said(200, {"task": answer.task})
         if isinstance(answer, Ignored):
             return _said(200, {"ignored": answer.why})

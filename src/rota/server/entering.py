@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rota.api import Claim, Instance
-from rota.control.cells.reaching import mirrored
+from rota.control.cells.tunnel_messages import mirrored
 from rota.control.inputs import reach
 from rota.engine.objects import Objects, get
 from rota.registry.errors import ApiError, bad_request, forbidden, not_found
@@ -23,7 +23,7 @@ def authorise(
     """
     instance = get(objects, Instance, name, namespace)
     if user.scope == "hub":
-        # The hub has authorized the user, and `reaching.sought` the request.
+        # The hub has authorized the user, and `tunnel_messages.sought` the request.
         if instance is None or instance.metadata.uid != user.token_id or mirrored(objects, instance) is None:
             raise forbidden(Instance.api, name, "it is none that this cell runs for its hub")
     elif user.scope == "claim":

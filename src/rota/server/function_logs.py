@@ -18,10 +18,10 @@ from typing import NamedTuple, cast
 from rota.api import Function, Instance, Task
 from rota.client import Key
 from rota.control.function import Serving
-from rota.control.functions.line import Begun, Line
+from rota.control.functions.call_tasks import kept_uid
 from rota.control.functions.planning import CONTAINER, own
-from rota.control.functions.recorded import kept_uid
-from rota.control.instances.subjects import subject_of
+from rota.control.functions.served import BegunCall, ServedFunction
+from rota.control.instances.names import subject_of
 from rota.engine.objects import Objects, get
 from rota.registry.errors import not_found
 from rota.runtime.archive import Item, Reader, log_of
@@ -93,7 +93,7 @@ class Merged:
         self._serving = serving
         self._archive = serving.runtime.archive
         self._function = function
-        self._function_calls = serving.calls.line(function)
+        self._function_calls = serving.calls.served(function)
         self._last_number = 0
         """The number of the last call whose log was opened."""
         self._coming: deque[Source] = deque()
@@ -137,7 +137,7 @@ class Merged:
 
     # Where it begins.
 
-    def _begin(self, begun: list[Begun], tasks: Sequence[Task], tail: int, *, follow: bool) -> list[PastLog]:
+    def _begin(self, begun: list[BegunCall], tasks: Sequence[Task], tail: int, *, follow: bool) -> list[PastLog]:
         """Follow the calls under way from now on. Returns all other logs, the oldest first."""
         calls = self._calls(begun, tasks)
         if follow:
@@ -160,7 +160,7 @@ class Merged:
         ]
         return sorted([*before, *others], key=lambda one: one[:3])
 
-    def _resume(self, begin: Position, begun: list[Begun], tasks: Sequence[Task]) -> None:
+    def _resume(self, begin: Position, begun: list[BegunCall], tasks: Sequence[Task]) -> None:
         """Continue after a position: with the rest of the logs in it, and the logs of all calls that have begun
         since."""
         is_same = begin.epoch == self._serving.calls.epoch
@@ -185,7 +185,7 @@ class Merged:
 
     # What there is.
 
-    def _calls(self, begun: Iterable[Begun], tasks: Iterable[Task]) -> list[Source]:
+    def _calls(self, begun: Iterable[BegunCall], tasks: Iterable[Task]) -> list[Source]:
         """Return the logs of all calls, in the order in which they began."""
         meta = self._function.metadata
         # The newest calls may not be recorded yet. Of a retried call the last attempt counts.
@@ -206,7 +206,7 @@ class Merged:
         is_own = call is not None and call.name == self._function.metadata.name
         return is_own and status is not None and status.start_time is not None
 
-    def _source(self, begun: Begun) -> Source:
+    def _source(self, begun: BegunCall) -> Source:
         log = log_of(self._function.metadata.namespace, begun.call, begun.uid)
         return Source(begun.time, begun.call, begun.worker, log, begun.id, begun.number)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from rota.api import Claim, Function, Task
-from rota.control.cells.reaching import elsewhere
+from rota.control.cells.tunnel_messages import elsewhere
 from rota.engine.metrics import CONTENT_TYPE
 from rota.engine.objects import Objects
 from rota.registry.errors import ApiError

@@ -24,15 +24,15 @@ from rota.api.problems import NOT_JSON
 from rota.client import frames
 from rota.client.channels import ERROR, PROTOCOL, STDERR, STDIN, STDOUT
 from rota.client.websocket import Closed, WebSocket, framing, handshake
-from rota.control.cells import reaching
+from rota.control.cells import tunnel_messages
 from rota.control.cells.counting import TunnelCounting
 from rota.control.cells.names import shown_identity, store_identity
-from rota.control.cells.reaching import (
+from rota.control.cells.tunnel_messages import (
     ANSWER_HEADERS,
     STATUSES,
     Ask,
+    BodyEnd,
     Continue,
-    End,
     FromCell,
     Head,
     Hello,
@@ -70,7 +70,7 @@ BAD_GATEWAY = 1014
 TYPES = frozenset((JSON, TEXT, BYTES, TAR, frames.CONTENT_TYPE))
 """Content types that are passed on. None of them is executed by a browser."""
 
-_from_cell: msgspec.json.Decoder[Continue | Head | End] = msgspec.json.Decoder(FromCell)
+_from_cell: msgspec.json.Decoder[Continue | Head | BodyEnd] = msgspec.json.Decoder(FromCell)
 _hello = msgspec.json.Decoder(Hello).decode
 _refusal = msgspec.json.Decoder(Refusal).decode
 
@@ -177,10 +177,10 @@ class Tunnels:
             if why := self._refused(objects, cell, hello):
                 await websocket.close(framing.POLICY, why)
                 return
-            websocket.send(reaching.said(Welcome(store_identity(objects))))
+            websocket.send(tunnel_messages.said(Welcome(store_identity(objects))))
             await self._keep(cell, Control(websocket, hello.boot))
 
-        return Upgrade(serve, reaching.PROTOCOL, message_bytes_max=CONTROL_BYTES_MAX)
+        return Upgrade(serve, tunnel_messages.PROTOCOL, message_bytes_max=CONTROL_BYTES_MAX)
 
     def _refused(self, objects: Objects, cell: str, hello: Hello) -> str:
         found = get(objects, Cell, cell)
@@ -223,9 +223,9 @@ class Tunnels:
             raise ApiError(404, "NotFound", "nobody waits for this connection", details={"name": cell, "kind": "cells"})
         return Upgrade(
             session.serve,
-            reaching.PROTOCOL,
-            message_bytes_max=reaching.MESSAGE_BYTES_MAX,
-            waiting_bytes_max=reaching.WAITING_BYTES_MAX,
+            tunnel_messages.PROTOCOL,
+            message_bytes_max=tunnel_messages.MESSAGE_BYTES_MAX,
+            waiting_bytes_max=tunnel_messages.WAITING_BYTES_MAX,
             payer=payer_of(session.user),
         )
 
@@ -274,7 +274,7 @@ class Tunnels:
         cell = instance.spec.cell_name or ""
         known, control = get(objects, Cell, cell), self._controls.get(cell)
         if known is None or control is None or control.websocket.closed is not None:
-            raise reaching.absent(known, cell, __version__, self._clock())
+            raise tunnel_messages.absent(known, cell, __version__, self._clock())
         admin = user.scope == "admin"
         shares = self._shares.get(cell) or Shares(SESSIONS_OF_CELL_MAX, SESSIONS_OF_CELL_RESERVED)
         if not shares.has_room(_share_key(user), may_use_reserve=admin):
@@ -287,7 +287,7 @@ class Tunnels:
         if count >= SESSIONS_OF_CREDENTIAL_MAX:
             raise too_busy(f"{SESSIONS_OF_CREDENTIAL_MAX} requests to cells are under way with this credential already")
         id_ = secrets.token_urlsafe(16)
-        ask = reaching.asked(
+        ask = tunnel_messages.asked(
             instance, id_, request.method, what, request.query_text, request.headers, user.name, admin=admin
         )
         session = TunnelSession(cell, known.spec.city_code, ask, user, self.counting, self._forget)
@@ -341,8 +341,8 @@ class Tunnels:
 
 
 def _check_protocol(request: Request) -> None:
-    if reaching.PROTOCOL not in handshake.offered(request.headers):
-        raise bad_request(f"this is a WebSocket that speaks {reaching.PROTOCOL}")
+    if tunnel_messages.PROTOCOL not in handshake.offered(request.headers):
+        raise bad_request(f"this is a WebSocket that speaks {tunnel_messages.PROTOCOL}")
 
 
 def _share_key(user: User) -> str:
@@ -389,7 +389,7 @@ def _headers(head: Head) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in head.headers.items() if name in ANSWER_HEADERS)
 
 
-def _message(session: TunnelSession, text: str) -> Continue | Head | End:
+def _message(session: TunnelSession, text: str) -> Continue | Head | BodyEnd:
     try:
         return _from_cell.decode(text)
     except NOT_JSON:
@@ -402,7 +402,7 @@ async def _opened(session: TunnelSession, control: WebSocket) -> WebSocket:
         async with asyncio.timeout(OPEN_SECONDS_MAX):
             # Do not queue messages for a cell that reads none.
             await control.drain()
-            control.send(reaching.said(session.ask))
+            control.send(tunnel_messages.said(session.ask))
             return await session.opened
     except TimeoutError:
         message = f"{session.where} did not answer within {OPEN_SECONDS_MAX:g} s: it hangs, or is out of reach"
@@ -431,10 +431,10 @@ async def _send(session: TunnelSession, websocket: WebSocket, pieces: AsyncItera
     with contextlib.suppress(Closed):
         async for piece in pieces:
             session.sent(len(piece))
-            for at in range(0, len(piece), reaching.PIECE_BYTES):
-                websocket.send(piece[at : at + reaching.PIECE_BYTES])
+            for at in range(0, len(piece), tunnel_messages.PIECE_BYTES):
+                websocket.send(piece[at : at + tunnel_messages.PIECE_BYTES])
                 await websocket.drain()
-        websocket.send(reaching.said(End()))
+        websocket.send(tunnel_messages.said(BodyEnd()))
 
 
 async def _chunks(session: TunnelSession, websocket: WebSocket) -> AsyncIterator[bytes]:
@@ -448,7 +448,7 @@ async def _chunks(session: TunnelSession, websocket: WebSocket) -> AsyncIterator
             session.received(len(came))
             if came:
                 yield came
-        elif isinstance(_message(session, came), End):
+        elif isinstance(_message(session, came), BodyEnd):
             return
         else:
             raise session.cut()
@@ -495,11 +495,11 @@ async def _up(session: TunnelSession, user: WebSocket, cell: WebSocket) -> None:
                 continue
             if message[0] != STDIN:
                 # Other messages are short. Long ones are invalid, and dropped.
-                pieces = [message] if len(message) <= reaching.PIECE_BYTES else []
+                pieces = [message] if len(message) <= tunnel_messages.PIECE_BYTES else []
             else:
                 pieces = [
-                    bytes((STDIN,)) + message[at : at + reaching.PIECE_BYTES]
-                    for at in range(1, len(message), reaching.PIECE_BYTES)
+                    bytes((STDIN,)) + message[at : at + tunnel_messages.PIECE_BYTES]
+                    for at in range(1, len(message), tunnel_messages.PIECE_BYTES)
                 ]
             with contextlib.suppress(Closed):
                 # A command may end before its input. Its output is still passed on.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from rota.api import Instance, Task
-from rota.control.functions.recorded import kept_uid
+from rota.control.functions.call_tasks import kept_uid
 from rota.control.holds.options import options_of
 from rota.engine.objects import Objects, get
 from rota.registry.errors import not_found

@@ -146,7 +146,7 @@ class Verbs:
     async def submit(self, function: str, event: Any) -> str:
         found = await self.function(function)
         body = json.dumps({} if event is None else event).encode()
-        return await self._plane.serving.later.make(found, body, is_repeatable=True)
+        return await self._plane.serving.asynchronous.make(found, body, is_repeatable=True)
 
     def module(self, function: Function) -> ModuleType:
         code = self._plane.performer.code

@@ -11,7 +11,7 @@ import pytest
 from rota.api import Cell, Instance, Kind, Namespace, ObjectMeta, Quota, Workload, WorkloadDeployment
 from rota.client import ALL_NAMESPACES, Update
 from rota.control.cells import binding, mirror
-from rota.control.cells.heard import GRACE_SECONDS
+from rota.control.cells.contacts import GRACE_SECONDS
 from rota.control.cells.messages import DeploymentReport, Gone, Report
 from rota.control.cells.names import cell_namespace
 from rota.control.cells.reports import Reports

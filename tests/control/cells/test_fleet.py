@@ -12,7 +12,7 @@ import rota
 from rota.api import Cell, ConfigMap, Event, Instance, Quota, Secret, Workload, WorkloadDeployment
 from rota.api.workload import REBALANCE
 from rota.client import ALL_NAMESPACES
-from rota.control.cells.heard import GRACE_SECONDS, moves_after
+from rota.control.cells.contacts import GRACE_SECONDS, moves_after
 from rota.control.cells.messages import DeploymentReport, Gone, InstanceReport, Report
 from rota.control.cells.names import cell_namespace
 from rota.control.making.resolving import resolve

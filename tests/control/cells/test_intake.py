@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from rota.api import Cell
+from rota.control.cells.contacts import CellContacts
 from rota.control.cells.counting import HubCounting
-from rota.control.cells.heard import Heard
 from rota.control.cells.intake import (
     BYTES_BURST,
     BYTES_PER_SECOND,
@@ -40,8 +40,8 @@ class Door:
         assert hub.reports is not None
         self.fleet = fleet
         self.metrics = Metrics()
-        self.heard = Heard(hub.clock)
-        counting = HubCounting(self.metrics, hub.objects, self.heard, hub.clock)
+        self.contacts = CellContacts(hub.clock)
+        counting = HubCounting(self.metrics, hub.objects, self.contacts, hub.clock)
         self.intake = Intake(hub.reports, hub.objects, hub.clock, counting)
         self.sequence = 0
 
@@ -144,7 +144,7 @@ def test_reports_are_counted_by_cell_and_outcome(door: Door) -> None:
     door.sequence = 2
     door.take_all((LOUD, 0))
     door.fleet.do(rubbish())
-    door.heard.note(LOUD)
+    door.contacts.note(LOUD)
     door.fleet.go(3)
     assert door.lines("rota_cell_reports_total") == [
         f'rota_cell_reports_total{{cell="{LOUD}",outcome="Late"}} 1',

@@ -14,8 +14,8 @@ import pytest
 
 from rota.control import deployment
 from rota.control.cells.fence import Fence
+from rota.control.cells.outbox import Outbox
 from rota.control.cells.reports import Reports
-from rota.control.cells.telling import Telling
 from rota.testing.runtime import MemoryRuntime
 from tests.amount import LONG
 from tests.control.cells.storm import Storm, drawn_lags
@@ -84,7 +84,7 @@ def test_where_late_reports_are_taken_hub_and_cell_do_not_agree(monkeypatch: pyt
 
     monkeypatch.setattr(Reports, "receive", receive)
     # And nobody asks again for what differs.
-    monkeypatch.setattr(Telling, "resync", lambda self, uids: None)
+    monkeypatch.setattr(Outbox, "resync", lambda self, uids: None)
     assert "do not agree" in failure(range(7, 27)).splitlines()[-1]
 
 

@@ -10,7 +10,6 @@ import pytest
 from rota.api import Instance, ObjectMeta
 from rota.api.instance import Assignment, AssignmentStatus, Container, InstanceSpec, InstanceStatus, SchedulingGate
 from rota.control.instances.backoff import RESTART_SECONDS_MIN, RUNS_REMEMBERED, RunHistory
-from rota.control.instances.baseline import Baseline
 from rota.control.instances.lifecycle import (
     KEEPER_LOST,
     Restarts,
@@ -23,6 +22,7 @@ from rota.control.instances.lifecycle import (
     remembered,
     retry_seconds,
 )
+from rota.control.instances.memory import Baseline
 from rota.control.making.interface import Observed, Obstacle
 from rota.runtime.interface import Exit, Overuse, Run
 from rota.runtime.keeper.protocol import LEASE_ENDED

@@ -16,7 +16,7 @@ from rota.api.egress import Policy
 from rota.api.instance import Container, InstanceSpec
 from rota.api.parts import EnvVar
 from rota.client import Client, Key
-from rota.control.instances.subjects import subject_of
+from rota.control.instances.names import subject_of
 from rota.control.making.interface import InstanceMaker
 from rota.control.making.local import LocalMaker
 from rota.engine import StoreObjects, VirtualClock

@@ -18,7 +18,7 @@ from rota.api.instance import Assignment, Port, Probe, Storage, TCPSocketAction
 from rota.api.model import KeyRef
 from rota.api.parts import EnvVar, ValueFrom
 from rota.client import Key
-from rota.control.instances.subjects import owner_of
+from rota.control.instances.names import owner_of
 from rota.control.making.interface import InstanceMaker, Observed
 from rota.registry.privileges import RESTRICTED
 from tests.control.making.sites import News, Site, an_instance, site_of

@@ -11,7 +11,7 @@ from rota.api import Instance, ObjectMeta, WorkerPool
 from rota.api.pool import PoolScale, WorkerPoolSpec
 from rota.control.instances import Create, Delete, Drain, is_ready
 from rota.control.instances.states import is_held
-from rota.control.scaling import Book
+from rota.control.scaling import Autoscaler
 from rota.control.scaling.planner import BATCHES
 from tests.control.instances.making import CRASHING, TEMPLATE, wanting
 from tests.control.instances.world import World
@@ -29,7 +29,7 @@ class Pool:
         self.waiting = 0
         self.made = 0
         self.taken = 0
-        self.book = Book(POOL, scale)
+        self.autoscaler = Autoscaler(POOL, scale)
         self.crashed: set[str] = set()
         """Names of those that never come up again."""
         self._needs: list[tuple[float, int]] = [(self.world.now, 0)]
@@ -47,7 +47,7 @@ class Pool:
 
     def restart(self) -> None:
         """Whoever sees to the pool is another, who knows nothing."""
-        self.book = Book(POOL, self.scale)
+        self.autoscaler = Autoscaler(POOL, self.scale)
         self._needs = [(self.world.now, len(self.instances))]
         self.look()
 
@@ -55,7 +55,7 @@ class Pool:
 
     def come(self, count: int) -> None:
         self.waiting += count
-        self.book.waits(self.waiting)
+        self.autoscaler.note_waiting(self.waiting)
         self.serve()
 
     def leave(self, count: int) -> None:
@@ -66,7 +66,7 @@ class Pool:
 
     def give_up(self, count: int) -> None:
         self.waiting -= min(count, self.waiting)
-        self.book.waits(self.waiting)
+        self.autoscaler.note_waiting(self.waiting)
         self._note()
 
     def crash(self, name: str) -> None:
@@ -77,7 +77,7 @@ class Pool:
 
     def _tell(self, name: str) -> None:
         instance = self.instances[name]
-        self.book.seen(instance, instance.metadata.uid)
+        self.autoscaler.note_instance(instance, instance.metadata.uid)
 
     def serve(self) -> None:
         """Hand out what is free to whoever waits."""
@@ -86,7 +86,7 @@ class Pool:
                 self.world.hold(name)
                 if name in self.held:
                     self.waiting -= 1
-                    self.book.waits(self.waiting)
+                    self.autoscaler.note_waiting(self.waiting)
                     self._tell(name)
         self._note()
 
@@ -95,7 +95,9 @@ class Pool:
     def look(self) -> bool:
         """One look, carried out. Returns whether anything changed."""
         self._note()
-        decision = self.book.look(POOL, self.scale, list(self.instances.values()), self.waiting, self.world.now)
+        decision = self.autoscaler.evaluate(
+            POOL, self.scale, list(self.instances.values()), self.waiting, self.world.now
+        )
         self._due = None if decision.again_after is None else self.world.now + decision.again_after
         self._check(decision.replicas)
         self.world.want(replicas=decision.replicas)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rota.api import Schedule
 from rota.api.cron import cron
 from rota.api.function import ScheduleStatus
-from rota.control.schedules.planner import Plan, plan
+from rota.control.schedules.planner import TickPlan, plan
 from rota.control.schedules.runs import Run
-from rota.control.schedules.statuses import planned
+from rota.control.schedules.statuses import with_plan
 from rota.control.schedules.ticks import CATCH_UP_TICKS_MAX, ON_TIME_SECONDS, due_at
 from tests.schedules.subjects import schedule
 
@@ -49,7 +49,7 @@ class Life:
         self.fired: list[int] = []
         self.now = float(CREATED)
 
-    def look(self, *, writes: bool = True) -> Plan:
+    def look(self, *, writes: bool = True) -> TickPlan:
         found = plan(self.subject, self.cron, list(self.runs.values()), self.now)
         if found.is_due:
             for tick in found.fire:
@@ -62,7 +62,7 @@ class Life:
                         self.runs[tick] = run._replace(phase="Cancelled")
         if writes:
             status = self.subject.status or ScheduleStatus()
-            self.subject = msgspec.structs.replace(self.subject, status=planned(status, found, self.cron.text))
+            self.subject = msgspec.structs.replace(self.subject, status=with_plan(status, found, self.cron.text))
         return found
 
     def end_runs(self) -> None:

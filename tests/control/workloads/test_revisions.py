@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from rota.api import Revision, Workload
-from rota.control.workloads.revisions import hash_of, revise
+from rota.control.workloads.revisions import hash_of, plan_revisions
 
 
 def a_workload(command: str, *, limit: int = 2, annotations: dict[str, str] | None = None) -> Workload:
@@ -34,7 +34,7 @@ class History:
         self.there: list[Revision] = []
 
     def has(self, workload: Workload) -> list[tuple[int, str]]:
-        made = revise(workload, self.there)
+        made = plan_revisions(workload, self.there)
         gone = {one.metadata.name for one in made.delete}
         self.there = [one for one in self.there if one.metadata.name not in gone]
         self.there += [made.create] if made.create is not None else []

@@ -6,7 +6,7 @@ import pytest
 
 from rota.api.workload import PlacementScale, ScaleMetric
 from rota.client import Key
-from rota.control.workloads.scaling import DOWN_SECONDS, Measured, Scaling, needed
+from rota.control.workloads.scaling import DOWN_SECONDS, Measured, PlacementAutoscaler, needed
 
 KEY = Key("default", "web")
 SCALE = PlacementScale(min=1, max=10, metric=ScaleMetric(cpu_percent=50))
@@ -49,7 +49,7 @@ def test_nothing_changes_where_less_than_half_was_measured(deployments: list[Mea
 
 
 def test_up_at_once_and_down_to_the_most_of_the_last_minute() -> None:
-    scaling = Scaling()
+    scaling = PlacementAutoscaler()
 
     def decide(replicas: int, percent: int, now: float) -> int:
         return scaling.decide(KEY, "eu", "ams", SCALE, [Measured(replicas, replicas, percent)], now).replicas
@@ -63,31 +63,31 @@ def test_up_at_once_and_down_to_the_most_of_the_last_minute() -> None:
 
 
 def test_when_fewer_will_do_it_says_when_to_look_again() -> None:
-    scaling = Scaling()
+    scaling = PlacementAutoscaler()
     scaling.decide(KEY, "eu", "ams", SCALE, [Measured(4, 4, 50)], 0)
     decision = scaling.decide(KEY, "eu", "ams", SCALE, [Measured(4, 4, 10)], 15)
     assert decision.replicas == 4 and decision.again_after is not None and 0 < decision.again_after <= 66
 
 
 def test_the_bounds_hold_and_the_minimum_is_where_it_begins() -> None:
-    scaling = Scaling()
+    scaling = PlacementAutoscaler()
     assert scaling.decide(KEY, "eu", "ams", SCALE, [], 0).replicas == 1
     assert scaling.decide(KEY, "eu", "ams", SCALE, [Measured(9, 9, 100)], 15).replicas == 10
 
 
 def test_without_a_metric_it_is_the_minimum_whatever_is_there() -> None:
-    scaling = Scaling()
+    scaling = PlacementAutoscaler()
     scaling.decide(KEY, "eu", "ams", SCALE, [Measured(9, 9, 100)], 0)
     assert scaling.decide(KEY, "eu", "ams", PlacementScale(min=2), [Measured(9, 9, 100)], 15) == (2, (), None)
 
 
 def test_after_a_restart_what_is_there_was_needed() -> None:
-    assert Scaling().decide(KEY, "eu", "ams", SCALE, [Measured(6, 6, 5)], 1000).replicas == 6
+    assert PlacementAutoscaler().decide(KEY, "eu", "ams", SCALE, [Measured(6, 6, 5)], 1000).replicas == 6
 
 
 def test_a_workload_that_is_gone_leaves_nothing() -> None:
-    scaling = Scaling()
+    scaling = PlacementAutoscaler()
     scaling.decide(KEY, "eu", "ams", SCALE, [Measured(6, 6, 5)], 0)
     scaling.decide(Key("default", "other"), "eu", "ams", SCALE, [Measured(6, 6, 5)], 0)
     scaling.forget(KEY)
-    assert [one[0].name for one in scaling._past] == ["other"]
+    assert [one[0].name for one in scaling._history] == ["other"]

@@ -1,7 +1,7 @@
-"""Binding, at the hub: a deployment for another cell has a copy in that cell's namespace, and so has what it refers to.
+"""Binding, at the hub: a deployment for another cell and its references have copies in that cell's namespace.
 
-Of what several deployments refer to there is one copy for each cell. The cell sees that namespace and nothing else. A
-deployment that is deleted stays until the cell has said that nothing of it is left there.
+An object that several deployments refer to has one copy in each cell's namespace. The cell can read that namespace and
+no other. A deleted deployment stays until the cell has reported that nothing of it is left there.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ from rota.engine.objects import Objects, get
 from rota.registry.privileges import inherited
 
 TRAVELLING: tuple[type[Object], ...] = (Secret, ConfigMap, Workspace)
-"""Kinds of namespaced objects that travel with a deployment that refers to them."""
+"""Kinds of namespaced objects that are copied with a deployment that refers to them."""
 
 
 _BY_NAME = {kind.api.name: kind for kind in TRAVELLING}
 
 Named = tuple[str, str]
-"""The kind of something, and its name."""
+"""A kind and a name."""
 
 
 def of_source(bound: WorkloadDeployment) -> Iterable[Key]:
-    """Return which deployment a bound one is a copy of."""
+    """Return the key of the deployment that a bound one is a copy of."""
     source = source_of(bound) if is_bound(bound) else None
     return () if source is None else (Key(source.namespace, source.name),)
 
 
 def bound_copy(deployment: WorkloadDeployment, granted: Mapping[str, str]) -> WorkloadDeployment:
-    """Return the copy of a deployment that is for its cell. `granted`: by its quota, as an annotation."""
+    """Return the copy of a deployment for its cell. `granted`: annotations with the grants of its quota."""
     meta = deployment.metadata
     source = Source(meta.namespace, meta.name, meta.uid, meta.generation)
     return WorkloadDeployment(
@@ -74,7 +74,7 @@ def bound_copy(deployment: WorkloadDeployment, granted: Mapping[str, str]) -> Wo
 
 
 def referred(deployment: WorkloadDeployment, find: Callable[[Kind, str], Object | None]) -> dict[Named, Object]:
-    """Return what travels with a deployment: all that it refers to, directly or not, as far as `find` finds it."""
+    """Return the objects that are copied with a deployment: its references, direct or not, that `find` finds."""
     found: dict[Named, Object] = {}
     pending: list[tuple[Kind, dict[str, Any]]] = [(deployment.api, to_dict(deployment))]
     while pending:
@@ -86,13 +86,13 @@ def referred(deployment: WorkloadDeployment, find: Callable[[Kind, str], Object 
             if obj is not None:
                 found[named] = obj
                 if isinstance(obj, Workspace):
-                    # It has its Secret. Others refer to nothing, and may be long.
+                    # It may refer to a Secret. The other kinds refer to nothing, and may be long.
                     pending.append((reference.kind, to_dict(obj)))
     return found
 
 
 def copied(of: Object, namespace: str) -> Object:
-    """Return the copy of something that is for the cell of this namespace."""
+    """Return the copy of an object for the cell with this namespace."""
     meta = of.metadata
     source = Source(meta.namespace, meta.name, meta.uid, int(meta.resource_version or 0))
     changes: dict[str, Any] = {
@@ -108,18 +108,18 @@ def copied(of: Object, namespace: str) -> Object:
 
 
 class Binding:
-    """Keeps what is bound to a cell as the hub wants it."""
+    """Keeps the copies in the namespaces of cells."""
 
     reads: tuple[type[Object], ...] = (*TRAVELLING, InstanceType, Namespace)
 
     def __init__(self) -> None:
         self._needs: dict[Key, frozenset[Named]] = {}
-        """The needs of each deployment, as last seen."""
+        """The references of each deployment at its last reconciliation."""
         self._tidied: set[str] = set()
-        """The cells of which no copies are left that nobody has needed since before this process."""
+        """The cells whose unused copies from before this process have been deleted."""
 
     async def sync(self, context: Context, obj: WorkloadDeployment) -> Outcome:
-        """Bind a deployment to its cell, or have the cell give it up."""
+        """Bind a deployment to its cell, or unbind a deleted one."""
         meta = obj.metadata
         await self._tidy(context, obj.spec.cell_name)
         bound = get(context.objects, WorkloadDeployment, bound_name(obj), cell_namespace(obj.spec.cell_name))
@@ -128,7 +128,7 @@ class Binding:
             await self._drop(context, obj, frozenset())
             return DONE
         if CELL_FINALIZER not in meta.finalizers:
-            # First: it must not go while the cell has it.
+            # Before the copy: the deployment must not vanish while the cell runs it.
             finalizers = [*meta.finalizers, CELL_FINALIZER]
             metadata = msgspec.structs.replace(meta, finalizers=finalizers)
             obj = await context.client.update(msgspec.structs.replace(obj, metadata=metadata))
@@ -139,7 +139,7 @@ class Binding:
 
     async def _unbind(self, context: Context, obj: WorkloadDeployment, bound: WorkloadDeployment | None) -> None:
         if bound is None:
-            # A leader before may have made it a moment ago: without its source nobody would ever delete it.
+            # A former leader may have just created it. Without its source nobody would ever delete it.
             bound = await find_fresh(context, WorkloadDeployment, bound_name(obj), cell_namespace(obj.spec.cell_name))
         source = source_of(bound) if bound is not None else None
         if bound is not None and source is not None and source.uid == obj.metadata.uid:
@@ -153,7 +153,7 @@ class Binding:
     async def _bind(
         self, context: Context, obj: WorkloadDeployment, before: WorkloadDeployment | None
     ) -> WorkloadDeployment | None:
-        """Return the bound deployment as it is now; None: one that went before is still going."""
+        """Create or update the bound deployment, and return it; None: an earlier one is still being deleted."""
         await ask(context, obj, obj.spec.template.spec, obj.spec.replicas)
         wanted = bound_copy(obj, grants(context.objects, obj))
         if before is None:
@@ -172,10 +172,10 @@ class Binding:
         return await context.client.update(msgspec.structs.replace(before, metadata=metadata, spec=wanted.spec))
 
     async def _copy(self, context: Context, obj: WorkloadDeployment, bound: WorkloadDeployment) -> None:
-        """Have copies of what it refers to, as that is now, and none of what nobody in the cell refers to any more."""
+        """Keep the copies of a deployment's references, and drop those that nothing in the cell refers to any more."""
         wanted = _needed(context.objects, obj)
         for of in wanted.values():
-            # Of what is as it was, which is nearly all, nothing is compared: it may be long, and have many users.
+            # Only sources are compared: contents may be long, and have many users.
             copy = copied(of, bound.metadata.namespace)
             there: Any = context.objects.find(copy.api, copy.metadata.namespace, copy.metadata.name)
             if there is not None and is_of_another(there, of.metadata.uid):
@@ -191,7 +191,7 @@ class Binding:
         await self._drop(context, obj, frozenset(wanted))
 
     async def _drop(self, context: Context, obj: WorkloadDeployment, needed: frozenset[Named]) -> None:
-        """Delete the copies that a deployment does not need any more, nor any other of its namespace and cell."""
+        """Delete copies that neither this deployment nor another one of its namespace and cell needs any more."""
         objects, meta = context.objects, obj.metadata
         left = self._needs.pop(Key(meta.namespace, meta.name), frozenset()) - needed
         if needed:
@@ -206,7 +206,7 @@ class Binding:
                 await _delete(context, there)
 
     async def _tidy(self, context: Context, cell: str) -> None:
-        """Delete, once, all copies for a cell that nobody needs: this process has not seen who did before."""
+        """Delete all unused copies of a cell, once: `_needs` does not have the references from before this process."""
         if cell in self._tidied:
             return
         self._tidied.add(cell)
@@ -231,20 +231,20 @@ def _needed(objects: Objects, deployment: WorkloadDeployment) -> dict[Named, Obj
 
 
 def _placed(objects: Objects, cell: str, namespace: str = "") -> Iterable[WorkloadDeployment]:
-    """Return the deployments that a cell is to have, of one namespace or of all."""
+    """Yield the deployments placed on a cell, of one namespace or of all."""
     for one in cast("Iterable[WorkloadDeployment]", objects.list(WorkloadDeployment.api, namespace)):
         if one.spec.cell_name == cell and one.metadata.deletion_timestamp is None and not is_bound(one):
             yield one
 
 
 def is_of_another(copy: Object, uid: str) -> bool:
-    """Report whether a copy is of an object that is gone: what is made anew may differ in what cannot be changed."""
+    """Report whether a copy has another source. Then it is recreated: an update cannot change immutable fields."""
     source = source_of(copy)
     return source is None or source.uid != uid
 
 
 def renewed(before: Object, wanted: Object) -> dict[str, str]:
-    """Return the annotations of a copy as they are to be. A mark that it has stays; what was granted does not."""
+    """Return the annotations of a copy after an update: existing ones stay, except for grants."""
     kept = {name: value for name, value in before.metadata.annotations.items() if name not in (GRANTED, BOUNDED)}
     return {**kept, **wanted.metadata.annotations}
 

@@ -1,4 +1,4 @@
-"""Hubs and cells in numbers. Labels are names of cells, of which an admin makes each, and words of Rota's own."""
+"""The metrics of hubs and cells. Labels are Rota's own words and names of cells, which only an admin can create."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import cast
 
 from rota.api import Cell, Quota
-from rota.control.cells.heard import Heard
+from rota.control.cells.contacts import CellContacts
 from rota.control.cells.messages import Answer
 from rota.control.gate import status_of
 from rota.control.quotas.asking import QUOTA_NAME
@@ -25,13 +25,13 @@ REFUSALS = {
     429: "TooMany",
     503: "NotLeading",
 }
-"""Outcomes of reports, by the code with which they are refused."""
+"""Outcomes of refused reports, by status code."""
 TAKEN, LATE, FAILED, UNREACHABLE = "Taken", "Late", "Failed", "Unreachable"
 CELL = ("cell",)
 
 
 class Count:
-    """One report that is being counted."""
+    """The measurement of one report."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class Count:
         self.resyncs = 0
 
     def begin(self) -> None:
-        """Measure from now on: it was its turn."""
+        """Start the time: the report has left the queue."""
         self._began = self._clock.now()
 
     def taken(self, answer: Answer) -> None:
@@ -49,16 +49,16 @@ class Count:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds that it took; None: it was not begun."""
+        """The seconds since `begin`; None: it has not begun."""
         return None if self._began is None else max(0.0, self._clock.now() - self._began)
 
 
 class HubCounting:
-    """Counts what a hub hears of its cells."""
+    """The metrics of the reports that a hub receives."""
 
-    def __init__(self, metrics: Metrics, objects: Objects, heard: Heard, clock: Clock) -> None:
+    def __init__(self, metrics: Metrics, objects: Objects, contacts: CellContacts, clock: Clock) -> None:
         self._objects = objects
-        self._heard = heard
+        self._contacts = contacts
         self._clock = clock
         self._reports = metrics.counter("rota_cell_reports_total", "Reports of a cell.", (*CELL, "outcome"))
         self._took = metrics.histogram("rota_cell_report_seconds", "How long the hub took for a report.", CELL)
@@ -70,7 +70,7 @@ class HubCounting:
 
     @contextmanager
     def report(self, cell: str) -> Iterator[Count]:
-        """Count one report. An empty name: there is no such cell."""
+        """Measure one report. An empty name stands for an unknown cell."""
         count = Count(self._clock)
         try:
             yield count
@@ -86,7 +86,7 @@ class HubCounting:
                 self._asked.add((cell,), count.resyncs)
 
     def forget(self, cell: str) -> None:
-        """Drop what was counted of a cell: it is gone."""
+        """Drop the series of a deleted cell."""
         for series in (self._reports, self._took, self._asked):
             series.forget((cell,))
 
@@ -97,11 +97,11 @@ class HubCounting:
 
     def _ages(self) -> Mapping[Labels, float]:
         names = (one.metadata.name for one in self._objects.list(Cell.api))
-        return {(name,): self._heard.silence(name) for name in names if self._heard.has(name)}
+        return {(name,): self._contacts.silence(name) for name in names if self._contacts.has(name)}
 
 
 def count_placements(metrics: Metrics) -> Callable[[str], None]:
-    """Return what counts decisions of the placer, by their reason."""
+    """Return a function that counts a decision of the placer, by its reason."""
     decisions = metrics.counter(
         "rota_placement_decisions_total", "Decisions on which cells of a city run a placement.", ("reason",)
     )
@@ -109,7 +109,7 @@ def count_placements(metrics: Metrics) -> Callable[[str], None]:
 
 
 class LinkCounting:
-    """Counts what a cell reports to its hub, and what it hears."""
+    """The metrics of the reports that a cell sends, and of their answers."""
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._clock = clock
@@ -136,10 +136,10 @@ class LinkCounting:
 
 
 class TunnelCounting:
-    """Counts the requests of users that a hub passes on to its cells, and their bytes."""
+    """The metrics of users' requests that a hub passes on to its cells."""
 
     def __init__(self, open_sessions: Callable[[], Mapping[str, int]]) -> None:
-        """`open_sessions`: by cell, the requests that are under way."""
+        """`open_sessions` returns the number of requests under way, by cell."""
         self._metrics = Metrics()
         self._sessions = self._metrics.counter("rota_tunnel_sessions_total", "Requests passed on to a cell.", CELL)
         self._bytes = self._metrics.counter(
@@ -164,7 +164,7 @@ class TunnelCounting:
         self._bytes.add((cell, "from"), size)
 
     def render(self, objects: Objects) -> bytes:
-        """All of them as text. What was counted of cells that are gone is dropped."""
+        """Return the metrics as text, after dropping the series of deleted cells."""
         for cell in [one for one in self._counted if not objects.has(Cell.api, "", one)]:
             self._counted.discard(cell)
             self._metrics.forget(CELL[0], cell)

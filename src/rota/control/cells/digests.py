@@ -1,6 +1,6 @@
-"""Digests of the instances of each deployment: the same at the hub and in the cell when both know the same.
+"""Digests of the instances of each deployment: equal at the hub and in the cell if both know the same.
 
-They are kept as instances change, so that to compare a thousand of them takes no longer than to compare one.
+They are updated with each change of an instance, so that a comparison takes as long for a thousand as for one.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def digest_of(instance: Instance) -> int:
-    """Return the digest of one instance, in its cell or as the hub has it."""
+    """Return the digest of one instance, the same for the instance in its cell and for the hub's copy."""
     meta = instance.metadata
     uid = meta.annotations.get(CELL_UID, meta.uid)
-    said = b"\0".join((meta.name.encode(), uid.encode(), _encode(instance.status)))
-    return int.from_bytes(blake2b(said, digest_size=HASH_BYTES).digest(), "big")
+    content = b"\0".join((meta.name.encode(), uid.encode(), _encode(instance.status)))
+    return int.from_bytes(blake2b(content, digest_size=HASH_BYTES).digest(), "big")
 
 
 class Digests:
-    """The digest of each deployment, by its uid. Told of every change of an instance."""
+    """The digest of each deployment, by its uid. `update` takes every change of an instance."""
 
     def __init__(self) -> None:
         self._sums: dict[str, tuple[int, int]] = {}
 
-    def hear(self, old: Object | None, new: Object | None) -> None:
+    def update(self, old: Object | None, new: Object | None) -> None:
         if isinstance(old, Instance):
             self._add(old, -1)
         if isinstance(new, Instance):

@@ -1,7 +1,7 @@
-"""The fence of a cell: what its hub moves elsewhere when the cell is lost runs here only while the hub says so.
+"""The fence of a cell: deployments that move when the cell is lost run here only with a right from the hub.
 
-The hub gives a right for `leaseSeconds` with every answer; it counts from when the report was sent. The keeper ends
-what has no right any more, also when the server is gone. Nothing is started without a right.
+Every answer of the hub gives rights for `leaseSeconds`, counted from when the report was sent. The keeper ends
+instances whose right has expired, also when the server is gone. Nothing is started without a right.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, cast
 from rota.api import Instance, Kind, WorkloadDeployment
 from rota.client import Key, Update
 from rota.control.cells.names import source_of
-from rota.control.instances.names import controller_of
-from rota.control.instances.subjects import subject_of
+from rota.control.instances.names import controller_of, subject_of
 from rota.engine.clock import Clock
 from rota.engine.objects import Objects
 from rota.runtime.interface import Runtime, Subject
@@ -24,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Moment(NamedTuple):
-    """A time, by both clocks: one of them may be set."""
+    """A time by both clocks, since the wall clock may be set and the monotonic one may stop in a suspend."""
 
     uptime: float
     wall: float
@@ -34,7 +33,7 @@ class Moment(NamedTuple):
         return cls(clock.now(), clock.time())
 
     def until(self, later: Moment) -> float:
-        """Return how many seconds have passed, by the clock that has advanced more."""
+        """Return the seconds between two moments, by the clock that has advanced more."""
         return max(later.uptime - self.uptime, later.wall - self.wall)
 
 
@@ -46,28 +45,28 @@ class Fence:
         self._runtime = runtime
         self._clock = clock
         self._rights: dict[str, tuple[Moment, float]] = {}
-        """By uid at the hub: from when, and for how many seconds."""
+        """The start and the seconds of each right, by the deployment's uid at the hub."""
         self._moving: dict[str, str] = {}
-        """Deployments that the hub moves, by their uid here: their uid at the hub."""
+        """The uid at the hub of each deployment that moves, by its uid here."""
         self._held: dict[str, float | None] = {}
-        """By uid here, the lease that what runs of a deployment has for certain; None: none."""
+        """The lease that the keeper has confirmed for a deployment's instances, by uid here; None: no lease."""
         self._listeners: list[Callable[[Key], None]] = []
-        self._deaf = objects.listen((WorkloadDeployment.api,), self._hear)
+        self._unsubscribe = objects.listen((WorkloadDeployment.api,), self._deployment_changed)
 
     @property
     def holds(self) -> bool:
-        """True where something ends instances that have no right any more."""
+        """There is a runtime, which ends instances without a right."""
         return self._runtime is not None
 
     def end(self) -> None:
-        self._deaf()
+        self._unsubscribe()
 
     def listen(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        """Tell of instances that may be started from now on. Returns how to end that."""
+        """Call `wake` for instances that may be started from now on. Returns a function that ends that."""
         self._listeners.append(wake)
         return lambda: self._listeners.remove(wake)
 
-    def _hear(self, kind: Kind, update: Update[Any]) -> None:
+    def _deployment_changed(self, kind: Kind, update: Update[Any]) -> None:
         old, new = cast("Any", update.old), cast("Any", update.new)
         source = source_of(new) if new is not None and new.spec.on_cell_lost == "Move" else None
         if source is not None:
@@ -91,12 +90,12 @@ class Fence:
                 wake(Key(one.metadata.namespace, one.metadata.name))
 
     async def hold(self, deployment: WorkloadDeployment) -> None:
-        """Have what runs of a deployment end with its lease, or not at all, as the deployment says by now.
+        """Put the instances of a deployment under its present lease, or under none.
 
-        When this returns, the hub may be told that the cell has it. Until then it moves nothing.
+        After that the cell may confirm the deployment's generation to the hub, which moves nothing before.
         """
         if self._runtime is None:
-            return  # Nothing that is moved runs here.
+            return  # The mirror refuses deployments that move.
         meta, spec = deployment.metadata, deployment.spec
         source = self._moving.get(meta.uid)
         wanted = spec.lease_seconds if source is not None else None
@@ -112,7 +111,7 @@ class Fence:
         self._held[meta.uid] = wanted
 
     def left(self, instance: Instance) -> float | None:
-        """Return for how many seconds an instance may run without another answer of the hub; None: for ever."""
+        """Return the seconds that an instance may run without another answer of the hub; None: no limit."""
         owner = controller_of(instance)
         source = self._moving.get(owner.uid) if owner is not None else None
         return None if source is None else self._left(source)
@@ -124,7 +123,7 @@ class Fence:
         return max(0.0, seconds - since.until(Moment.now(self._clock)))
 
     async def renew(self, rights: Mapping[str, float], sent: Moment) -> None:
-        """Take the rights of an answer to a report that was sent then. What is not among them has none any more."""
+        """Take the rights of an answer. `sent`: when its report was sent. Deployments that it omits lose theirs."""
         leases: dict[Subject, float | None] = {}
         woken: list[Instance] = []
         for own, source in self._moving.items():
@@ -143,4 +142,4 @@ class Fence:
             try:
                 await self._runtime.extend(leases)
             except KeeperError as error:
-                log.warning("what runs under a lease could not be extended: %s", error)
+                log.warning("the leases of instances could not be extended: %s", error)

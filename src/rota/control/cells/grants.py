@@ -1,7 +1,7 @@
-"""Grants of the hub's quota to a deployment, on their way to the cell that runs it.
+"""The grants of the hub's quota, as annotations of a bound deployment.
 
-They are told by number and size, so that the cell can make an instance anew while the hub is away. They come with the
-template, in one object: a cell never has the one without the other.
+A grant is a number of instances of a size, so that the cell can recreate an instance while the hub is away. It is in
+the same object as the template: a cell never has one without the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _decode = msgspec.json.Decoder(dict[str, int]).decode
 
 
 def grants(objects: Objects, deployment: WorkloadDeployment) -> dict[str, str]:
-    """Return, as an annotation, what is granted to a deployment of this hub; nothing where there is no quota."""
+    """Return the annotations with the grants of a deployment of this hub; none without a quota."""
     meta = deployment.metadata
     quota = quota_of(objects, meta.namespace)
     if quota is None:
@@ -38,7 +38,7 @@ def grants(objects: Objects, deployment: WorkloadDeployment) -> dict[str, str]:
 
 
 def granted_to(deployment: Object) -> Mapping[str, int] | None:
-    """Return how many instances of each size the hub's quota has room for; None: it has no quota."""
+    """Return the granted number of instances of each size, by hash; None: the hub has no quota."""
     text = deployment.metadata.annotations.get(GRANTED)
     if text is None:
         return None
@@ -54,7 +54,7 @@ def is_waiting(instance: Instance) -> bool:
 
 
 def opening(objects: Objects, there: Iterable[Instance], granted: Mapping[str, int] | None) -> Sequence[Instance]:
-    """Return the instances whose gates are to be opened: of each size, those of the lowest ordinals."""
+    """Return the instances whose gates the grants open: of each size, the lowest ordinals."""
     by_size: dict[str, list[Instance]] = {}
     for one in there:
         by_size.setdefault(counted_of(objects, one.spec).hash(), []).append(one)

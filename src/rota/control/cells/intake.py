@@ -1,6 +1,6 @@
-"""The intake of reports at the hub: each cell has its share of the hub, however many reports it sends.
+"""The intake of reports at the hub: it limits each cell to its share of the hub.
 
-- One report of a cell is at work at a time, so that cells take turns. A few more wait; the others are refused with 429.
+- One report of each cell is processed at a time. A few more wait; others are refused with 429.
 - A cell that has sent more than its share waits before its next report is read. A burst of real changes is within it.
 """
 
@@ -25,32 +25,32 @@ from rota.registry import ApiError
 from rota.registry.errors import bad_request, too_busy
 
 WAITING_MAX = 2
-"""Reports of one cell that wait for an earlier one. A cell sends the next when it has an answer, or has given up."""
+"""Reports of one cell that wait. A cell sends the next one only after an answer, or a timeout."""
 BYTES_PER_SECOND = 1024 * 1024
-"""The share of one cell, of all its reports together."""
+"""The share of one cell, for all its reports together."""
 BYTES_BURST = 16 * BYTES_PER_SECOND
 """Bytes that a cell may send at once: some 16,000 instances that have changed."""
 REPORT_BYTES_COUNTED_MIN = 8 * 1024
-"""Bytes that a report counts for at least: the smallest costs the hub something, too."""
+"""The least that a report counts for, since the smallest costs the hub something, too."""
 PAUSE_SECONDS_MAX = 2.0
-"""The longest wait of a cell that is over its share. With it a cell still renews the shortest lease, 5 seconds."""
+"""The longest wait of a cell beyond its share, short enough that it still renews the shortest lease, 5 seconds."""
 REFUSED_SECONDS = 1.0
-"""A refusal comes after this time, so that a cell which asks again at once does not keep the hub busy."""
+"""Delay of a refusal, so that a cell that retries at once does not keep the hub busy."""
 
 _report = msgspec.json.Decoder(Report).decode
 
 
 class Share:
-    """The bytes that one cell has sent, and its reports under way."""
+    """The token bucket of one cell, in bytes, and its reports under way."""
 
     def __init__(self, now: float) -> None:
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self.under_way = 0
         self._left = float(BYTES_BURST)
         self._at = now
 
     def pause_seconds(self, now: float) -> float:
-        """Return how long the next report has to wait."""
+        """Return the seconds before the next report is read."""
         self._refill(now)
         return max(0.0, -self._left / BYTES_PER_SECOND)
 
@@ -60,13 +60,13 @@ class Share:
 
     def charge(self, size: int, now: float) -> None:
         self._refill(now)
-        # A debt ends, so that a cell with large reports is slow, and not lost.
+        # The debt has a bound, so that a cell with large reports is slow, but not lost.
         debt_max = PAUSE_SECONDS_MAX * BYTES_PER_SECOND
         self._left = max(-debt_max, self._left - max(size, REPORT_BYTES_COUNTED_MIN))
 
 
 class Intake:
-    """Takes reports as they come over the wire. `end` it."""
+    """Decodes reports and passes them on to `Reports`, within each cell's share. `end` it."""
 
     def __init__(self, reports: Reports, objects: Objects, clock: Clock, counting: HubCounting) -> None:
         self._reports = reports
@@ -74,35 +74,35 @@ class Intake:
         self._clock = clock
         self._counting = counting
         self._shares: dict[str, Share] = {}
-        self._deaf = objects.listen((Cell.api,), self._hear)
+        self._unsubscribe = objects.listen((Cell.api,), self._cell_changed)
 
     def end(self) -> None:
-        self._deaf()
+        self._unsubscribe()
 
-    def _hear(self, kind: Kind, update: Update[Any]) -> None:
+    def _cell_changed(self, kind: Kind, update: Update[Any]) -> None:
         if update.new is None:
             self._shares.pop(update.key.name, None)
             self._counting.forget(update.key.name)
 
     async def take(self, cell: str, body: bytes) -> Answer:
-        """Take a report. Raises `ApiError` for one that is refused."""
+        """Take a report. Raises `ApiError` if it is refused."""
         with self._counting.report(cell if self._objects.has(Cell.api, "", cell) else "") as count:
             if len(body) > REPORT_BYTES_MAX:
                 message = f"the report has {len(body)} bytes, and {REPORT_BYTES_MAX} are the most: divide it"
                 raise ApiError(413, "RequestEntityTooLarge", message)
-            async with self._turn(cell, len(body)):
+            async with self._slot(cell, len(body)):
                 count.begin()
                 try:
-                    told = _report(body)
+                    report = _report(body)
                 except NOT_JSON as error:
                     raise bad_request(f"this is no report of a cell: {error}") from None
-                answer = await self._reports.receive(cell, told)
+                answer = await self._reports.receive(cell, report)
                 count.taken(answer)
                 return answer
 
     @asynccontextmanager
-    async def _turn(self, cell: str, size: int) -> AsyncIterator[None]:
-        """Wait until it is this report's turn. Raises `ApiError` if too many of the cell wait already."""
+    async def _slot(self, cell: str, size: int) -> AsyncIterator[None]:
+        """Wait until the cell's earlier reports are done. Raises `ApiError` if too many wait already."""
         share = self._shares.get(cell)
         if share is None:
             share = Share(self._clock.now())
@@ -113,7 +113,7 @@ class Intake:
             raise too_busy(f'{WAITING_MAX + 1} reports of cell "{cell}" are under way: send one after the other')
         share.under_way += 1
         try:
-            async with share.turn:
+            async with share.lock:
                 if pause := share.pause_seconds(self._clock.now()):
                     await sleep(self._clock, pause)
                 share.charge(size, self._clock.now())

@@ -1,7 +1,7 @@
-"""The link of a cell to its hub: it reports, and mirrors what is bound to it.
+"""The link of a cell to its hub: it sends reports, and mirrors the deployments that are bound to the cell.
 
-The cell needs it for nothing that it runs already. While the hub is away, controllers work on what is in the cell's own
-store; the link tries again, and the hub hears what it missed.
+The cell needs it for nothing that it runs already. While the hub is away, controllers work on the cell's own store; the
+link retries, and then reports what the hub missed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rota.control.cells.fence import Fence, Moment
 from rota.control.cells.messages import DEPLOYMENTS_MAX, Answer, Report
 from rota.control.cells.mirror import Mirror
 from rota.control.cells.names import BOUND_NAME, BOUND_NAMESPACE, source_of, store_identity
-from rota.control.cells.telling import Telling
+from rota.control.cells.outbox import Outbox
 from rota.control.gate import status_of
 from rota.control.quotas.amounts import Amount, amount_of, used_of
 from rota.control.sizes import size_of
@@ -44,36 +44,33 @@ COALESCE_SECONDS = 0.02
 """Changes within this time go into one report."""
 INTERVAL_SECONDS_MIN = 0.5
 INTERVAL_SECONDS = 10.0
-"""A cell reports at least this often."""
+"""The longest time between two reports."""
 RETRY_SECONDS_FIRST = 0.05
 RETRY_SECONDS_MAX = 2.0
-"""The shortest lease is 5 seconds, and is not to end because a cell waits."""
+"""The longest pause between two tries, well below the shortest lease of 5 seconds."""
 COUNT_SECONDS = 1.0
-"""The least time between two counts of the instances in use."""
+"""Pause between two counts of the resources in use."""
 ORPHANS_MAX = 200
 TROUBLES = (ApiError, OSError, TimeoutError, *NOT_JSON)
-"""Errors of the line, and of a hub, which may answer anything. None of them ends the link."""
+"""Errors of the connection, and of a hub, which may answer anything. None of them ends the link."""
 REFUSED = (400, 413, 422)
-"""Codes for reports that the hub does not take, however often they are sent."""
+"""Status codes of reports that the hub refuses for good."""
 
 
 class Hub(Protocol):
     """The hub, as a cell sees it."""
 
     async def report(self, report: Report) -> Answer:
-        """Raises `ApiError` when it is refused, `OSError` when the hub is not reached."""
+        """Send a report. Raises `ApiError` if it is refused, `OSError` if the hub is not reached."""
         ...
 
     def objects(self, wait: Sleep) -> Objects:
-        """Return the objects that are bound to this cell. Entered, they wait for the hub.
-
-        wait    how to wait before the hub is asked again
-        """
+        """Return the objects that are bound to this cell. Entering them waits for the hub, with `wait` as the pause."""
         ...
 
 
 class Tunnelling(Protocol):
-    """The connections over which the hub reaches what runs here."""
+    """The connections over which the hub reaches instances of this cell."""
 
     async def run(self) -> None:
         """Keep them open until it is cancelled."""
@@ -81,18 +78,18 @@ class Tunnelling(Protocol):
 
 
 class About(NamedTuple):
-    """The part of every report that is about the cell itself."""
+    """The cell's own fields in every report."""
 
     cell: str
     identity: str
-    """The cell's home has it, and keeps it."""
+    """A random id that is stored in the cell's home."""
     boot: int
-    """Counts its starts."""
+    """The number of its starts."""
     version: str
 
 
 class Link:
-    """Reports and mirrors, for as long as `run` is not cancelled."""
+    """Reports and mirrors while `run` runs."""
 
     def __init__(
         self,
@@ -119,18 +116,18 @@ class Link:
         self._boot = about.boot
         self._sequence = 0
         self._news = asyncio.Event()
-        self._telling: Telling | None = None
+        self._outbox: Outbox | None = None
         self._bound: Objects | None = None
         self._counted: tuple[float, int, Used | None] = (float("-inf"), 0, None)
         self.trouble = ""
-        """The reason why the hub is not heard; empty: it is."""
+        """The reason why the hub cannot be reached or is refused; empty: the link is up."""
         self._back = asyncio.Event()
         self.is_cut = False
         self._mirroring: asyncio.Task[None] | None = None
         self._tunnelling: asyncio.Task[None] | None = None
 
     def cut(self) -> None:
-        """Say and hear nothing any more, as if the line to the hub were cut. A new server heals it, too."""
+        """Simulate a cut connection, until `heal` or a restart."""
         self.is_cut = True
         self._news.set()
         for task in (self._mirroring, self._tunnelling):
@@ -141,33 +138,33 @@ class Link:
         self.is_cut = False
 
     async def run(self) -> None:
-        self._telling = Telling(self._objects, self._clock, self._news.set)
+        self._outbox = Outbox(self._objects, self._clock, self._news.set)
         delay, interval = RETRY_SECONDS_FIRST, INTERVAL_SECONDS
         deployments_max = DEPLOYMENTS_MAX
         try:
             while get(self._objects, Cell, self._cell) is None:
-                # It is made when the server first starts.
+                # A controller creates it at the server's first start.
                 await sleep(self._clock, COALESCE_SECONDS)
             while True:
-                reports, taken = self._telling.take(deployments_max)
+                reports, taken = self._outbox.take(deployments_max)
                 sent = Moment.now(self._clock)
                 try:
                     answer = await self._exchange(self._report(reports))
                 except TROUBLES as error:
                     self._counting.failed(error)
-                    await self._say(False, *_reason(error))
+                    await self._write_status(False, *_reason(error))
                     if _is_refused(error) and len(reports) == 1:
-                        # What the hub does not take of one deployment keeps back no other, nor that the cell lives.
+                        # Dropped: a refused deployment must not hold up the others, nor the sign of life.
                         log.warning(
-                            "the hub does not take what is told of %s/%s", reports[0].namespace, reports[0].name
+                            "the hub refuses the report of %s/%s: %s", reports[0].namespace, reports[0].name, error
                         )
                     else:
-                        self._telling.again(taken)
+                        self._outbox.put_back(taken)
                         deployments_max = 1 if _is_refused(error) else deployments_max
                     await sleep(self._clock, max(delay * random.uniform(0.5, 1.0), _asked_seconds(error)))
                     delay = min(delay * 2, RETRY_SECONDS_MAX)
                     if delay >= RETRY_SECONDS_MAX:
-                        self._telling.greet()
+                        self._outbox.announce()
                     continue
                 self._counting.answered(answer, self._clock.now() - sent.uptime)
                 if answer.late is not None:
@@ -183,24 +180,24 @@ class Link:
                 else:
                     await _end(self._mirroring)
                     await _end(self._tunnelling)
-                self._telling.resync(answer.resync)
-                if self._telling:
+                self._outbox.resync(answer.resync)
+                if self._outbox:
                     continue
                 deployments_max = DEPLOYMENTS_MAX
                 if not await self._pause(interval):
-                    self._telling.beat()
+                    self._outbox.announce_some()
         finally:
             await _end(self._tunnelling)
             await _end(self._mirroring)
-            self._telling.end()
+            self._outbox.end()
 
     def _count_on(self, boot: int, taken: Any) -> None:
-        """Make the next report a later one than all that the hub has heard, and tell again what it did not take."""
+        """Number the next report after all that the hub has received, and report again what it did not take."""
         self._boot = max(self._boot, boot) + 1
         self._sequence = 0
-        assert self._telling is not None
-        self._telling.again(taken)
-        self._telling.greet()
+        assert self._outbox is not None
+        self._outbox.put_back(taken)
+        self._outbox.announce()
 
     async def _exchange(self, report: Report) -> Answer:
         if self.is_cut:
@@ -223,11 +220,11 @@ class Link:
             self._tunnelling = asyncio.create_task(self._tunnel.run(), name="tunnel to the hub")
 
     async def _wait(self, seconds: float) -> None:
-        """Wait so long, or until the hub answers again: then it can be read, too."""
+        """Wait so long, or until the hub answers reports again: then its objects can be read, too."""
         await self._until(self._back, seconds)
 
     async def _until(self, event: asyncio.Event, seconds: float) -> None:
-        """Wait for something, no longer than this."""
+        """Wait for an event, at most so long."""
         waiting = asyncio.ensure_future(event.wait())
         timer = asyncio.ensure_future(sleep(self._clock, seconds))
         try:
@@ -237,7 +234,7 @@ class Link:
                 one.cancel()
 
     async def _pause(self, seconds: float) -> bool:
-        """Wait for news, and for more of it to come; no longer than this. Returns whether there are news."""
+        """Wait for news, at most so long, and then for more of it. Returns whether there is any."""
         self._news.clear()
         await self._until(self._news, seconds)
         if self._news.is_set():
@@ -259,7 +256,7 @@ class Link:
         )
 
     def _count(self) -> tuple[int, Used | None]:
-        """Return how many instances this cell has, and how much they take."""
+        """Return the number of instances of this cell, and their resources."""
         at, count, allocated = self._counted
         now = self._clock.now()
         if now - at >= COUNT_SECONDS:
@@ -273,7 +270,7 @@ class Link:
         return count, allocated
 
     def _orphans(self) -> list[str]:
-        """Return what runs here for the hub, and that the hub does not have. As long as it is not known: nothing."""
+        """Return the deployments that run here for the hub, and that the hub lacks; none until its objects are read."""
         if self._bound is None:
             return []
         found = []
@@ -284,31 +281,31 @@ class Link:
                 found.append(f"{source.namespace}/{source.name}")
         return found[:ORPHANS_MAX]
 
-    # Whose cell this is.
+    # The identity of the hub.
 
     async def _is_own(self, answer: Answer) -> bool:
-        """Report whether an answer is from the hub that this cell belongs to. The first one that answers is."""
+        """Report whether an answer is from this cell's hub. A cell belongs to the first hub that answers."""
         cell = get(self._objects, Cell, self._cell)
         if cell is None:
             return False
         if answer.hub and answer.hub == store_identity(self._objects):
             message = "the hub's objects are on this very server: a cell has an API server of its own"
-            await self._say(False, "HubIsHere", message)
+            await self._write_status(False, "HubIsHere", message)
             return False
         known = status_of(cell).hub_id
         if known is not None and known != answer.hub:
-            await self._say(
+            await self._write_status(
                 False,
                 "HubChanged",
                 "another hub answers than the one that this cell belongs to: what runs goes on, and nothing is taken"
                 f" from it. `rota cell accept-hub {self._cell}` takes it",
             )
             return False
-        await self._say(True, "Reporting", "the hub answers", hub=answer.hub)
+        await self._write_status(True, "Reporting", "the hub answers", hub=answer.hub)
         return True
 
-    async def _say(self, linked: bool, reason: str, message: str, *, hub: str | None = None) -> None:
-        """Put into the Cell of this cell how the link is. A store that cannot be written to is no reason to end it."""
+    async def _write_status(self, linked: bool, reason: str, message: str, *, hub: str | None = None) -> None:
+        """Write the condition Linked of this cell's Cell. A failed write is logged, and does not end the link."""
         if linked and self.trouble:
             log.info("the hub answers again")
             self._back.set()
@@ -319,7 +316,7 @@ class Link:
         cell = get(self._objects, Cell, self._cell)
         if cell is None:
             return
-        said = Condition(
+        condition = Condition(
             type=LINKED,
             status="True" if linked else "False",
             reason=reason,
@@ -327,7 +324,7 @@ class Link:
             observed_generation=cell.metadata.generation,
         )
         before = status_of(cell)
-        conditions = with_condition(before.conditions, said, self._clock.time())
+        conditions = with_condition(before.conditions, condition, self._clock.time())
         status = msgspec.structs.replace(before, conditions=conditions, hub_id=hub or before.hub_id)
         if status == before:
             return
@@ -335,22 +332,22 @@ class Link:
             await self._client.update_status(msgspec.structs.replace(cell, status=status))
         except ApiError as error:
             if not is_overtaken(error):
-                log.warning("how the link is could not be written: %s", error)
+                log.warning("the condition %s could not be written: %s", LINKED, error)
 
     # Mirroring.
 
     async def _mirror(self) -> None:
-        assert self._telling is not None
+        assert self._outbox is not None
         delay = RETRY_SECONDS_FIRST
         while True:
             try:
                 async with self._hub.objects(self._wait) as bound:
                     delay = RETRY_SECONDS_FIRST
                     self._bound = bound
-                    mirror = Mirror(self._cell, self._objects, self._telling, fenced=self._fence.holds)
+                    mirror = Mirror(self._cell, self._objects, self._outbox, fenced=self._fence.holds)
                     await ControlLoop(self._client, bound, [mirror], self._events, clock=self._clock).serve()
             except TROUBLES as error:
-                log.warning("what is bound to this cell cannot be read: %s", error)
+                log.warning("the objects bound to this cell cannot be read: %s", error)
             finally:
                 self._bound = None
             await sleep(self._clock, delay * random.uniform(0.5, 1.0))
@@ -358,7 +355,7 @@ class Link:
 
 
 MIRRORED: tuple[type[Object], ...] = (WorkloadDeployment, *TRAVELLING, InstanceType)
-"""Kinds that a cell reads at its hub."""
+"""Kinds that a cell reads from its hub."""
 
 
 def _is_refused(error: Exception) -> bool:
@@ -366,7 +363,7 @@ def _is_refused(error: Exception) -> bool:
 
 
 def _asked_seconds(error: Exception) -> float:
-    """Return how long the hub asks to wait before the next report. A lease must not end because of it."""
+    """Return the pause that the hub asks for, at most RETRY_SECONDS_MAX, so that no lease expires because of it."""
     asked = (error.details or {}).get("retryAfterSeconds") if isinstance(error, ApiError) else None
     return min(float(asked), RETRY_SECONDS_MAX) if isinstance(asked, int) and asked > 0 else 0.0
 

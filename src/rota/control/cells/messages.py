@@ -1,6 +1,6 @@
 """The messages between a cell and its hub: a report, and the answer to it.
 
-Either side may be one minor version newer: what it does not know in a message, the other ignores.
+Either side may be one minor version newer: unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from rota.api.instance import InstanceSpec, InstanceStatus
 from rota.api.workload import WorkloadDeploymentStatus
 
 REPORT_BYTES_MAX = 3 * 1024 * 1024
-"""A larger report is refused with 413, as every larger body is."""
+"""A larger report is refused with 413."""
 REPORT_BYTES_AIM = 1024 * 1024
-"""A cell divides what it has to say into reports of this size. One instance may have more, as large as an object is."""
+"""The size into which a cell divides its news. A report with one large instance may be larger."""
 DEPLOYMENTS_MAX = 200
-"""Deployments that one report tells of."""
+"""Deployments in one report."""
 CHANGED_MAX = 500
-"""Instances that a cell puts into one report, and as many that are gone for each deployment."""
+"""Instances that a cell puts into one report, and deleted ones of each deployment."""
 GONE_MAX = 5000
 EVENTS_MAX = 20
-"""Events of one deployment that one report tells of."""
+"""Events of one deployment in one report."""
 REASON_LENGTH_MAX = 128
 MESSAGE_LENGTH_MAX = 1024
 NAME_LENGTH_MAX = 253
@@ -35,7 +35,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
 class InstanceReport(msgspec.Struct, rename="camel"):
-    """One instance, as it is in the cell."""
+    """One instance of the cell."""
 
     name: Name
     uid: Uid
@@ -44,37 +44,37 @@ class InstanceReport(msgspec.Struct, rename="camel"):
 
 
 class Gone(msgspec.Struct, rename="camel"):
-    """An instance that is no more."""
+    """An instance that is gone."""
 
     name: Name
     uid: Uid
 
 
 class EventReport(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Something that happened in the cell, and that people should notice."""
+    """An Event of the cell about a deployment of the hub, or one of its instances."""
 
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=REASON_LENGTH_MAX)]
     message: Annotated[str, msgspec.Meta(max_length=MESSAGE_LENGTH_MAX)] = ""
     instance: Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)] = ""
-    """The name of the instance that it happened to; empty: the deployment."""
+    """The name of the instance; empty: it is about the deployment."""
     warning: bool = False
 
 
 class DeploymentReport(msgspec.Struct, rename="camel", omit_defaults=True):
-    """News of one deployment. What is left out has not changed."""
+    """News of one deployment. Instances that are left out have not changed."""
 
     namespace: Name
-    """Where it is at the hub."""
+    """Its namespace at the hub."""
     name: Name
     uid: Uid
     """The uid of the deployment at the hub."""
     generation: Count | None = None
-    """The generation of the deployment at the hub that the status is about."""
+    """The generation at the hub that the status is for."""
     status: WorkloadDeploymentStatus | None = None
     changed: Annotated[list[InstanceReport], msgspec.Meta(max_length=GONE_MAX)] = []
     gone: Annotated[list[Gone], msgspec.Meta(max_length=GONE_MAX)] = []
     all: Annotated[list[Uid], msgspec.Meta(max_length=GONE_MAX)] | None = None
-    """Uids of all its instances: others are no more. Only where the hub has asked for it."""
+    """Uids of all its instances: others are gone. Only sent if the hub has asked for it."""
     events: Annotated[list[EventReport], msgspec.Meta(max_length=EVENTS_MAX)] = []
     digest: Annotated[str, msgspec.Meta(max_length=IDENTITY_LENGTH_MAX)] = ""
     """The digest of all its instances, after this report."""
@@ -83,20 +83,18 @@ class DeploymentReport(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class Report(msgspec.Struct, rename="camel", omit_defaults=True):
-    """News of a cell."""
-
     identity: Uid
-    """The cell's home has it. Another one is another cell, whatever its name is."""
+    """The random id of the cell's home. Another identity is another cell, also under the same name."""
     boot: Count
-    """Counts the starts of the cell."""
+    """The number of the cell's starts."""
     sequence: Count
-    """Counts the reports since its start."""
+    """The number of reports since its start."""
     version: Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)] = ""
     instances: Count = 0
     allocated: Used | None = None
     deployments: Annotated[list[DeploymentReport], msgspec.Meta(max_length=DEPLOYMENTS_MAX)] = []
     orphans: Annotated[list[Name], msgspec.Meta(max_length=DEPLOYMENTS_MAX)] = []
-    """Deployments that run in the cell, and that the hub does not know: namespace/name."""
+    """Deployments that run in the cell, and that the hub lacks: namespace/name."""
 
 
 class Answer(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -105,11 +103,11 @@ class Answer(msgspec.Struct, rename="camel", omit_defaults=True):
     hub: str
     """The identity of the hub's store."""
     resync: list[str] = []
-    """Uids of deployments of which the hub wants to know everything."""
+    """Uids of deployments that the cell is to report in full."""
     rights: dict[str, float] = {}
-    """By uid, deployments that the hub moves when the cell is lost: for how many seconds the cell may run them."""
+    """Seconds for which the cell may run each deployment that moves when the cell is lost, by uid."""
     late: Count | None = None
-    """The boot of a later report that was heard, so that this one was not taken, and gives no rights. A cell that gets
-    such an answer counts on from there: its home may have been restored."""
+    """The boot of a later report that was received before: this one was ignored, and gives no rights. The cell counts
+    on from that boot, since its home may have been restored."""
     interval_seconds: float = 10.0
-    """When the cell is to report again at the latest."""
+    """The longest time until the cell's next report."""

@@ -1,9 +1,10 @@
-"""The mirror, in a cell: what the hub has bound to the cell is made here, under the names that it has at the hub.
+"""The mirror, in a cell: it copies the deployments that are bound to the cell, under their names at the hub.
 
-- What is deleted here was seen to be deleted there. Nothing is deleted because it is not in a list.
-- What came with deployments goes with the last of them: no Secret stays where nothing runs that needs it.
-- What somebody here has made stays theirs: a deployment of the same name is not taken over.
-- A hub that knows less than it did, as after a restore, changes nothing.
+- *Deleted means deleted.* A deployment is deleted here only after the hub's copy was seen in deletion. Nothing is
+  deleted because it is missing from a list.
+- *No leftovers.* Secrets and other references are deleted with the last deployment that needs them.
+- *Local objects stay.* A deployment of the same name that was created in the cell is not taken over.
+- *No step back.* A hub that was restored to an earlier state changes nothing that runs.
 """
 
 from __future__ import annotations
@@ -38,32 +39,32 @@ from rota.registry.options import Propagation
 from rota.registry.privileges import inherited
 
 RELEASE_SECONDS = 5.0
-"""The seconds after which the hub is told again that nothing is left of a deployment that it still has."""
+"""Pause before the release of a deployment is reported again, while the hub still has it."""
 
 
-class Telling(Protocol):
-    """The side that tells the hub."""
+class Notifier(Protocol):
+    """Reports the mirror's results to the hub."""
 
     def release(self, source: Source) -> None:
-        """Nothing of a deployment is left here."""
+        """Report that nothing of a deployment is left here."""
         ...
 
     def refuse(self, source: Source, reason: str, message: str) -> None:
-        """A deployment cannot be run here. An empty reason: it can."""
+        """Report that a deployment cannot be run here. An empty reason withdraws that."""
         ...
 
 
 class Mirror(Reconciler):
-    """Makes what is bound to this cell. Its objects are the hub's; its client writes here."""
+    """Reconciles the deployments that are bound to this cell. It reads the hub's objects, and writes to this cell."""
 
     name = "mirror"
     reads = (InstanceType,)
 
-    def __init__(self, cell: str, here: Objects, telling: Telling, *, fenced: bool = True) -> None:
-        """`fenced`: whether something ends here what the cell has no right to run any more."""
+    def __init__(self, cell: str, here: Objects, notifier: Notifier, *, fenced: bool = True) -> None:
+        """`fenced`: instances without a right are ended here, so that deployments that move can be taken."""
         self._cell = cell
         self._here = here
-        self._telling = telling
+        self._notifier = notifier
         self._fenced = fenced
         self._hub: Objects | None = None
         self.watches = (
@@ -74,13 +75,13 @@ class Mirror(Reconciler):
         self._is_tidy = False
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        def hear(kind: Kind, update: Update[Any]) -> None:
-            # What goes here is what the hub waits to hear of.
+        def changed(kind: Kind, update: Update[Any]) -> None:
+            # The hub waits for the report that a deleted deployment is gone.
             old = update.old
             if update.new is None and old is not None and BOUND_NAME in old.metadata.annotations:
                 wake(Key(old.metadata.annotations.get(BOUND_NAMESPACE, ""), old.metadata.annotations[BOUND_NAME]))
 
-        return self._here.listen((WorkloadDeployment.api,), hear)
+        return self._here.listen((WorkloadDeployment.api,), changed)
 
     def _everybody(self, type_: InstanceType) -> Iterable[Key]:
         if self._hub is None:
@@ -88,7 +89,7 @@ class Mirror(Reconciler):
         return [Key(one.metadata.namespace, one.metadata.name) for one in self._hub.list(WorkloadDeployment.api)]
 
     def _users(self, copy: Object) -> Iterable[Key]:
-        """Return the deployments that may refer to something: all that are of its namespace."""
+        """Yield the deployments that may refer to a copy: all of its namespace at the hub."""
         about = source_of(copy)
         for one in self._hub.list(WorkloadDeployment.api) if self._hub is not None and about is not None else ():
             source = source_of(one)
@@ -117,27 +118,27 @@ class Mirror(Reconciler):
 
     async def _give_up(self, context: Context, source: Source, here: WorkloadDeployment | None) -> Outcome:
         if here is None:
-            # A leader before may have made it a moment ago, and the hub takes our word for it that nothing is left.
+            # A former leader may have just created it, and the hub relies on the report that nothing is left.
             here = await find_fresh(context, WorkloadDeployment, source.name, source.namespace)
         there = source_of(here) if here is not None else None
         if here is None or there is None or there.uid != source.uid:
             await self._tidy(context, source.namespace)
-            self._telling.release(source)
-            # A hub that has heard it, and did not see yet that the deployment is to go, hears it again.
+            self._notifier.release(source)
+            # Repeated: the hub ignores a release that arrives before it has seen the deletion itself.
             return Done(again_after=RELEASE_SECONDS)
         if here.metadata.deletion_timestamp is None:
             await _delete(context, here)
         return DONE
 
     async def _refuse_to_move(self, context: Context, source: Source, here: WorkloadDeployment | None) -> None:
-        """Run nothing that the hub moves when this cell is lost: it would go on here as well."""
+        """Refuse a deployment that moves when this cell is lost: without a fence it would go on here as well."""
         known = source_of(here) if here is not None else None
         if here is not None and known is not None and here.metadata.deletion_timestamp is None:
             await _delete(context, here)
-        self._telling.refuse(
+        self._notifier.refuse(
             source,
             "MoveNotHonoured",
-            "this cell is a cluster, where nothing ends instances when the hub is not heard: use onCellLost: Keep",
+            "this cell is a cluster, where nothing ends instances when the hub is out of reach: use onCellLost: Keep",
         )
 
     async def _make(self, context: Context, bound: WorkloadDeployment, source: Source) -> None:
@@ -147,20 +148,20 @@ class Mirror(Reconciler):
         except ApiError as error:
             if not is_overtaken(error):
                 raise
-        self._telling.refuse(source, "", "")
+        self._notifier.refuse(source, "", "")
 
     async def _change(
         self, context: Context, bound: WorkloadDeployment, source: Source, here: WorkloadDeployment
     ) -> None:
         known = source_of(here)
         if known is None:
-            self._telling.refuse(
+            self._notifier.refuse(
                 source,
                 "NameTaken",
-                f'there is a deployment "{source.namespace}/{source.name}" in the cell that is not the hub\'s',
+                f'deployment "{source.namespace}/{source.name}" exists in the cell, and is not the hub\'s',
             )
             return
-        # One that has another uid was made anew, as after a restore of the hub: it takes over what runs here.
+        # One with another uid was recreated, as after a restore of the hub: it takes over what runs here.
         if _is_older(source, known) and here.spec != bound.spec and not _is_adopted(bound, here):
             refused = here.metadata.annotations.get(REFUSED_GENERATION)
             if refused is None or not GENERATION.fullmatch(refused) or source.generation <= int(refused):
@@ -168,8 +169,8 @@ class Mirror(Reconciler):
                 return
         await self._prepare(context, bound, source)
         older = self._older_copy(context, bound, here)
-        said = ("", "") if older is None else self._older(f"an earlier {older}", "a later one")
-        self._telling.refuse(source, *said)
+        problem = ("", "") if older is None else self._older(f"an earlier {older}", "a later one")
+        self._notifier.refuse(source, *problem)
         wanted = local_copy(bound, source)
         annotations = renewed(here, wanted)
         annotations.pop(REFUSED_GENERATION, None)
@@ -181,10 +182,10 @@ class Mirror(Reconciler):
             await self._tidy(context, source.namespace)
 
     async def _tidy(self, context: Context, namespace: str = "") -> None:
-        """Delete what came with deployments that are gone. What somebody here has made stays."""
+        """Delete the mirrored references of deployments that are gone. Objects that were created here stay."""
         needed: dict[str, set[Named]] = {}
         here = cast("list[WorkloadDeployment]", [*self._here.list(WorkloadDeployment.api, namespace)])
-        # What is about to be made here needs it, too.
+        # Deployments that are about to be created here need them, too.
         coming = cast("list[WorkloadDeployment]", [*context.objects.list(WorkloadDeployment.api)])
         for one in (*here, *(bound for bound in coming if bound.metadata.deletion_timestamp is None)):
             source = source_of(one)
@@ -199,12 +200,12 @@ class Mirror(Reconciler):
 
     def _older(self, hub: str, here: str) -> tuple[str, str]:
         return HUB_IS_OLDER, (
-            f"the hub knows {hub}, and {here} is in use here: was it restored from a backup? What runs goes on."
-            f" Change it at the hub; or `rota cell adopt {self._cell}` at the hub has the cell take what the hub knows"
+            f"the hub has {hub}, and {here} is in use here: was it restored from a backup? What runs goes on."
+            f" Change it at the hub; or `rota cell adopt {self._cell}` at the hub has the cell take what the hub has"
         )
 
     def _older_copy(self, context: Context, bound: WorkloadDeployment, here: WorkloadDeployment) -> str | None:
-        """Return the name of what a deployment refers to, and of which the hub knows less than this cell."""
+        """Return the kind and name of a reference that is older at the hub than here; None: there is none."""
         if _is_adopted(bound, here):
             return None
         deployed = source_of(bound)
@@ -217,15 +218,15 @@ class Mirror(Reconciler):
         return None
 
     async def _refuse_older(self, context: Context, source: Source, known: Source, here: WorkloadDeployment) -> None:
-        """Keep what runs, until somebody changes it at a hub that knows less than it did."""
-        self._telling.refuse(source, *self._older(f"generation {source.generation}", f"generation {known.generation}"))
+        """Keep what runs, until somebody changes the deployment at the restored hub."""
+        self._notifier.refuse(source, *self._older(f"generation {source.generation}", f"generation {known.generation}"))
         if here.metadata.annotations.get(REFUSED_GENERATION) != str(source.generation):
             annotations = {**here.metadata.annotations, REFUSED_GENERATION: str(source.generation)}
             metadata = msgspec.structs.replace(here.metadata, annotations=annotations)
             await context.client.update(msgspec.structs.replace(here, metadata=metadata))
 
     async def _prepare(self, context: Context, bound: WorkloadDeployment, source: Source) -> None:
-        """Make what a deployment needs before it: its namespace, and what it refers to."""
+        """Create what a deployment needs: its namespace and its references."""
         if not self._here.has(Namespace.api, "", source.namespace):
             await unless_overtaken(context.client.create(Namespace(metadata=ObjectMeta(name=source.namespace))))
         here = get(self._here, WorkloadDeployment, source.name, source.namespace)
@@ -238,7 +239,7 @@ class Mirror(Reconciler):
             await self._travel_size(context, size)
 
     async def _travel(self, context: Context, copy: Any, *, is_adopted: bool) -> None:
-        """Have something here that a deployment refers to, unless somebody here has made one of that name."""
+        """Create or update a reference here, unless an object of its name was created in the cell."""
         source = source_of(copy)
         if source is None:
             return
@@ -277,24 +278,24 @@ class Mirror(Reconciler):
 
 
 def _copies(hub: Objects, bound: WorkloadDeployment, source: Source) -> Iterable[Object]:
-    """Return the hub's copies of what a bound deployment refers to."""
+    """Return the hub's copies of a bound deployment's references."""
     where = bound.metadata.namespace
     find = lambda kind, name: hub.find(kind, where, copy_name(source.namespace, kind.name, name))  # noqa: E731
     return referred(bound, find).values()
 
 
 def _is_older(source: Source, known: Source) -> bool:
-    """Report whether the hub knows less of an object than is known here."""
+    """Report whether the hub has an earlier generation of an object than this cell."""
     return source.uid == known.uid and source.generation < known.generation
 
 
 def _is_adopted(bound: WorkloadDeployment, here: WorkloadDeployment) -> bool:
-    """Report whether somebody has said at the hub that it is right, since the cell last took something from it."""
+    """Report whether a person has confirmed the hub's state since the cell's last update from it."""
     return bound.metadata.annotations.get(ADOPTED, "") > here.metadata.annotations.get(ADOPTED, "")
 
 
 def local_copy(bound: WorkloadDeployment, source: Source) -> WorkloadDeployment:
-    """Return the deployment that a cell runs for one that is bound to it."""
+    """Return the cell's deployment for one that is bound to it."""
     meta = bound.metadata
     names = {BOUND_NAME: meta.name, BOUND_NAMESPACE: meta.namespace}
     names |= {name: meta.annotations[name] for name in (GRANTED, BOUNDED, ADOPTED) if name in meta.annotations}
@@ -319,7 +320,7 @@ def _found(objects: Objects, namespace: str, kind: Kind, name: str) -> Object | 
 async def _delete(context: Context, obj: Object) -> None:
     kind: Any = type(obj)
     meta = obj.metadata
-    # Of a deployment nothing is to be left when it is gone.
+    # In the foreground, so that the instances of a deployment are gone before it is.
     propagation: Propagation = "Foreground" if isinstance(obj, WorkloadDeployment) else "Background"
     await unless_overtaken(
         context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid, propagation=propagation)

@@ -1,4 +1,4 @@
-"""Names and annotations by which objects at the hub and in its cells belong together."""
+"""Names and annotations that connect objects at the hub with their copies in its cells."""
 
 from __future__ import annotations
 
@@ -12,39 +12,38 @@ from rota.engine.objects import Objects, get
 from rota.registry.system import CELL_NAMESPACE_PREFIX, SYSTEM_NAMESPACE
 
 CELL_FINALIZER = "rota.dev/cell"
-"""Holds a deployment until nothing of it is left in its cell."""
+"""Finalizer of a deployment, removed when nothing of it is left in its cell."""
 SOURCE_NAMESPACE = "rota.dev/source-namespace"
 SOURCE_NAME = "rota.dev/source-name"
 SOURCE_UID = "rota.dev/source-uid"
 SOURCE_GENERATION = "rota.dev/source-generation"
-"""Annotations of copies, at the hub and in the cell: which object they are copies of, and as it was when."""
+"""Annotations of copies, at the hub and in the cell: their source, and its generation at the last copy."""
 BOUND_NAMESPACE = "rota.dev/bound-namespace"
 BOUND_NAME = "rota.dev/bound-name"
-"""Annotations of a deployment in a cell: where at the hub it is bound to the cell."""
+"""Annotations of a deployment in a cell: namespace and name of the bound deployment at the hub."""
 GRANTED = "rota.dev/granted"
-"""The annotation of a bound deployment, and of that in the cell: how many instances of each size the quota at the hub
-has room for. Without it, there is no quota."""
+"""Annotation of a bound deployment and of its mirror: the number of instances of each size that the hub's quota has
+granted. Without it, the hub has no quota."""
 BOUNDED = "rota.dev/bounded"
-"""Beside that: of what the quota at the hub has a bound, as `cpu,memory`."""
+"""Annotation beside that: the resources that the hub's quota bounds, such as `cpu,memory`."""
 ADOPTED = "rota.dev/adopted"
-"""The annotation of a bound deployment, and of that in the cell: when somebody last said that the hub is right, though
-it knows less than it did."""
+"""Annotation of a bound deployment and of its mirror: the time at which a person last confirmed the state of a hub that
+was restored from a backup."""
 GENERATION = re.compile("[0-9]{1,18}")
 MOVING_SINCE = "rota.dev/moving-since"
-"""The annotation of a deployment at the hub: the generation with which it became one that is moved when its cell is
-lost, or got another lease. Without it, it always was. Until the cell has it, nothing ends by itself there."""
+"""Annotation of a deployment at the hub: the generation of the last change of `onCellLost` or `leaseSeconds`; without
+it, the first. The lease does not apply in the cell before the cell has that generation."""
 SYNCED = "Synced"
-"""The condition of a deployment that its cell does not run as the hub has it, with this reason or another."""
+"""The condition that is False for a deployment that its cell does not run as the hub has it."""
 HUB_IS_OLDER = "HubIsOlder"
 REFUSED_GENERATION = "rota.dev/refused-generation"
-"""The annotation of a deployment in a cell: the generation of a hub that was restored to an older one. What the hub
-changes after that is taken."""
+"""Annotation of a deployment in a cell: the refused generation of a restored hub. Later ones are taken."""
 CELL_UID = "rota.dev/cell-uid"
-"""The annotation of an Instance at the hub: the uid that it has in its cell."""
+"""Annotation of an Instance at the hub: its uid in its cell."""
 
 
 class Source(NamedTuple):
-    """The object at the hub that something is a copy of."""
+    """The object at the hub of which another one is a copy."""
 
     namespace: str
     name: str
@@ -61,7 +60,7 @@ class Source(NamedTuple):
 
 
 def source_of(obj: Object) -> Source | None:
-    """Return what an object is a copy of; None: it is none."""
+    """Return the source of a copy; None: the object is not a copy."""
     found = obj.metadata.annotations
     if SOURCE_UID not in found:
         return None
@@ -75,23 +74,23 @@ def source_of(obj: Object) -> Source | None:
 
 
 def store_identity(objects: Objects) -> str:
-    """Return the identity of a store: that of the one object which every store has from its beginning."""
+    """Return the identity of a store: the uid of its system namespace, which every store has from its beginning."""
     found = get(objects, Namespace, SYSTEM_NAMESPACE)
     return found.metadata.uid if found is not None else ""
 
 
 def shown_identity(identity: str) -> str:
-    """Return what everybody may know of the identity of a home. The home itself is known by the identity."""
+    """Return the hash of a home's identity. The identity itself authenticates the home, and must not be shown."""
     return sha256(identity.encode()).hexdigest()
 
 
 def cell_namespace(cell: str) -> str:
-    """Return the namespace at the hub that is for one cell."""
+    """Return the name of a cell's namespace at the hub."""
     return f"{CELL_NAMESPACE_PREFIX}{cell}"
 
 
 def is_bound(obj: Object) -> bool:
-    """Report whether an object is in the namespace of a cell: it is for that cell alone."""
+    """Report whether an object is in the namespace of a cell."""
     return obj.metadata.namespace.startswith(CELL_NAMESPACE_PREFIX)
 
 
@@ -102,5 +101,5 @@ def bound_name(deployment: WorkloadDeployment) -> str:
 
 
 def copy_name(namespace: str, kind: str, name: str) -> str:
-    """Return the name of the copy of something in the namespace of a cell: one for all who refer to it."""
+    """Return the name of an object's copy in the namespace of a cell, the same for all who refer to it."""
     return tailed(namespace, kind, name)

@@ -1,4 +1,4 @@
-"""The writes that a report comes to. Pure: it is told what is there, and says what is to be done."""
+"""Plan the writes for a report: the hub's copies and the report in, writes out. Pure."""
 
 from __future__ import annotations
 
@@ -26,56 +26,55 @@ from rota.control.instances.reasons import HUB_QUOTA_GATE, QUOTA_GATE
 from rota.registry.privileges import inherited
 
 BESIDE_TEMPLATE_BYTES_MAX = 128 * 1024
-"""Bytes of an instance beside its template: its status, most of which are the addresses of its ports."""
+"""The most bytes of an instance beyond its template: its status, mostly addresses of ports."""
 COUNTS = ("replicas", "current_replicas", "updated_replicas", "desired_replicas", "ready_replicas")
 COUNT_MAX = 2 * REPLICAS_MAX
-"""Instances of one deployment, with those that are going."""
+"""The highest count that a cell may report for one deployment, including instances in deletion."""
 PERCENT_MAX = 1_000_000
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Receipt(NamedTuple):
-    """The writes that the report of one deployment comes to."""
+    """The writes for the report of one deployment."""
 
     create: Sequence[Instance] = ()
     delete: Sequence[Instance] = ()
     statuses: Sequence[Instance] = ()
-    """Instances whose status is written. What is created has to be there first."""
+    """Instances whose status is written, after the new ones have been created."""
     status: WorkloadDeploymentStatus | None = None
     """The new status of the deployment; None: it stays."""
 
 
-class Refused(ValueError):  # noqa: N818
-    """A report tells of what is not the cell's to tell of."""
+class ReportRefused(ValueError):  # noqa: N818
+    """A report is about an instance that its deployment cannot have."""
 
 
-class LeftOut(ValueError):  # noqa: N818
-    """The news of one deployment are not taken. Other deployments have nothing to do with that."""
+class DeploymentSkipped(ValueError):  # noqa: N818
+    """The report of one deployment is skipped. Those of other deployments are taken."""
 
 
-class Known(Protocol):
-    """The instances of a deployment, as the hub knows them."""
+class InstanceCopies(Protocol):
+    """The hub's copies of a deployment's instances."""
 
-    def find(self, name: str) -> Instance | None:
-        """Return the one of a name."""
-        ...
+    def find(self, name: str) -> Instance | None: ...
 
     def all(self) -> Iterable[Instance]: ...
 
 
-def receive(deployment: WorkloadDeployment, known: Known, report: DeploymentReport) -> Receipt:
-    """Return what to write of a deployment and its instances.
+def receive(deployment: WorkloadDeployment, known: InstanceCopies, report: DeploymentReport) -> Receipt:
+    """Plan the writes of a deployment and its instances.
 
-    deployment  as it is at the hub
-    Raises `Refused` for an instance whose name is not one of the deployment's, `LeftOut` for one that is too large.
+    Raises `ReportRefused` for an instance with a wrong name, `DeploymentSkipped` for one that is too large.
     """
     create, delete, statuses = [], {}, []
     bytes_max = len(_encode(deployment.spec.template.spec)) + BESIDE_TEMPLATE_BYTES_MAX
     for each in report.changed:
         _check(deployment, each)
         if (size := len(_encode(each))) > bytes_max:
-            raise LeftOut(f'instance "{each.name}" has {size} bytes, and with such a template {bytes_max} are the most')
+            raise DeploymentSkipped(
+                f'instance "{each.name}" has {size} bytes, and with such a template {bytes_max} are the most'
+            )
         there = known.find(each.name)
         if there is None or _uid(there) != each.uid:
             if there is not None:
@@ -91,14 +90,14 @@ def receive(deployment: WorkloadDeployment, known: Known, report: DeploymentRepo
     if report.released:
         delete.update({one.metadata.name: one for one in known.all()})
     elif report.all is not None:
-        # The hub has asked for all of them: what is not among them is a ghost.
+        # The hub has asked for a full report: copies that are not in it are of instances that are gone.
         every = {*report.all, *(one.uid for one in report.changed)}
         delete.update({one.metadata.name: one for one in known.all() if _uid(one) not in every})
     return Receipt(create, [*delete.values()], statuses, _status(deployment, report))
 
 
 def _uid(instance: Instance) -> str:
-    """Return the uid that an instance has in its cell."""
+    """Return the uid of an instance in its cell."""
     return instance.metadata.annotations.get(CELL_UID, "")
 
 
@@ -107,7 +106,7 @@ def _status(deployment: WorkloadDeployment, report: DeploymentReport) -> Workloa
         return None
     generation = min(report.generation or 0, deployment.metadata.generation)
     conditions = [msgspec.structs.replace(one, observed_generation=generation) for one in report.status.conditions]
-    # Sums of them must be numbers that can be written, whatever one cell says.
+    # Bounded, so that the sums over all cells can be written.
     counts = {name: min(getattr(report.status, name), COUNT_MAX) for name in COUNTS}
     percent = report.status.cpu_percent
     status = msgspec.structs.replace(
@@ -123,9 +122,9 @@ def _status(deployment: WorkloadDeployment, report: DeploymentReport) -> Workloa
 def _check(deployment: WorkloadDeployment, report: InstanceReport) -> None:
     meta = deployment.metadata
     if report.spec.ordinal >= REPLICAS_MAX:
-        raise Refused(f'deployment "{meta.namespace}/{meta.name}" has no instance {report.spec.ordinal}')
+        raise ReportRefused(f'deployment "{meta.namespace}/{meta.name}" has no instance {report.spec.ordinal}')
     if report.name != instance_name(deployment.api.name, meta.name, report.spec.ordinal):
-        raise Refused(
+        raise ReportRefused(
             f'instance "{report.name}" is none of deployment "{meta.namespace}/{meta.name}":'
             f" number {report.spec.ordinal} has another name"
         )
@@ -161,14 +160,14 @@ def copy_of(deployment: WorkloadDeployment, report: InstanceReport) -> Instance:
             report.spec,
             cell_name=deployment.spec.cell_name,
             scheduling_gates=_gates(report.spec.scheduling_gates),
-            # Nobody holds an instance of a workload.
+            # Nobody can hold an instance of a workload.
             assignment=None,
         ),
     )
 
 
 def _gates(gates: Iterable[SchedulingGate]) -> list[SchedulingGate]:
-    """Return the gates of an instance as the hub has them: what waits for the hub's quota waits there for its own."""
+    """Return the gates of an instance at the hub: the gate for the hub's quota is the quota gate there."""
     return [SchedulingGate(name=QUOTA_GATE if one.name == HUB_QUOTA_GATE else one.name) for one in gates]
 
 

@@ -1,8 +1,9 @@
 """The reports of cells, as the leading hub receives them.
 
-- A report is about what is bound to the cell that sends it. Anything else is refused, and then nothing of it is kept.
-- A report that comes again does no harm; one that is older than the last does nothing.
-- Nothing is deleted because it was not mentioned, unless the hub had asked for everything.
+- *Own deployments only.* A report about anything that is not bound to its cell is refused as a whole.
+- *Idempotent and ordered.* A repeated report has no second effect; one that is older than the last has none.
+- *Explicit deletion.* Nothing is deleted because it is missing from a report, except from a full one that the hub has
+  asked for.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from rota.api import Cell, Condition, Instance, Kind, Object, WorkloadDeployment
 from rota.api.cell import CellStatus
 from rota.api.meta import with_condition
 from rota.client import Client, Operation, Update, to_dict
+from rota.control.cells.contacts import CellContacts
 from rota.control.cells.digests import Digests
-from rota.control.cells.heard import Heard
 from rota.control.cells.messages import Answer, DeploymentReport, Report
 from rota.control.cells.names import (
     CELL_FINALIZER,
@@ -34,7 +35,7 @@ from rota.control.cells.names import (
     source_of,
     store_identity,
 )
-from rota.control.cells.receiving import LeftOut, Receipt, Refused, is_copy, receive
+from rota.control.cells.receiving import DeploymentSkipped, Receipt, ReportRefused, is_copy, receive
 from rota.control.gate import READY
 from rota.control.instances.names import controller_of
 from rota.control.writing import is_overtaken
@@ -48,52 +49,52 @@ from rota.registry.options import DeleteOptions
 log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 10.0
-"""A cell that has nothing to say reports this often, and its heartbeat is written no more often."""
+"""The interval of reports without news, and of writes of a cell's heartbeat."""
 VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
 MINORS_MAX = 1
-"""Minor versions that may be between a hub and its cells."""
+"""The largest difference of minor versions between a hub and its cells."""
 EVENTS_BURST = 100
 EVENTS_PER_SECOND = 2.0
-"""Events of one namespace that are taken of one cell at once, and then. More are not said: all cells have one queue."""
+"""The rate limit of Events of one namespace from one cell. More are dropped, since all cells share one queue."""
 ALLOWANCES_MAX = 10_000
 TEST_FAILED = "test failed"
-"""A part of the message about a patch that does not fit any more."""
+"""A part of the error message of a JSON patch whose `test` failed."""
 REPORTING = Condition(type=READY, status="True", reason="Reporting", message="the cell reports")
 
 
 class Reports:
-    """Takes the reports of all cells, for as long as this process leads. `end` it."""
+    """Receives the reports of all cells while this process leads. `end` it."""
 
     def __init__(
         self,
         client: Client,
         objects: Objects,
         events: Recording,
-        heard: Heard,
+        contacts: CellContacts,
         clock: Clock,
         is_leading: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_leading`: whether this process still leads. One that does not gives no rights."""
+        """`is_leading` reports whether this process still leads: only a leader may give rights."""
         self._client = client
         self._events = events
         self._is_leading = is_leading
         self._taking: dict[str, asyncio.Lock] = {}
-        """By cell: its reports are taken one after the other."""
+        """A lock for each cell, since its reports are taken one after the other."""
         self._objects = objects
-        self._heard = heard
+        self._contacts = contacts
         self._clock = clock
         self._digests = Digests()
         self._last: dict[str, tuple[int, int]] = {}
         self._allowances: dict[tuple[str, str], tuple[float, float]] = {}
-        """By cell and namespace: how many Events may be said, as of when."""
-        self._left_out: dict[str, str] = {}
-        """Deployments whose news are not taken, by uid, and why."""
+        """The token bucket of Events, and its last update, by cell and namespace."""
+        self._skipped: dict[str, str] = {}
+        """The reasons of deployments whose reports are skipped, by uid."""
         self._moving: dict[str, dict[str, int]] = {}
-        """Deployments that are moved when their cell is lost: by cell and uid, their leases."""
+        """The leases of deployments that move when their cell is lost, by cell and uid."""
         self._ends = [
-            objects.listen((Instance.api,), self._hear),
-            objects.listen((WorkloadDeployment.api,), self._hear_deployment),
-            objects.listen((Cell.api,), self._hear_cell),
+            objects.listen((Instance.api,), self._instance_changed),
+            objects.listen((WorkloadDeployment.api,), self._deployment_changed),
+            objects.listen((Cell.api,), self._cell_changed),
         ]
 
     def end(self) -> None:
@@ -101,26 +102,26 @@ class Reports:
             one()
 
     def forget(self, cell: str) -> None:
-        """Take the next report of a cell, whatever was reported before: it has joined anew."""
+        """Take the next report of a cell whatever its number: the cell has joined anew."""
         self._last.pop(cell, None)
 
-    def _hear(self, kind: Kind, update: Update[Any]) -> None:
+    def _instance_changed(self, kind: Kind, update: Update[Any]) -> None:
         old, new = (one if one is not None and is_copy(one) else None for one in (update.old, update.new))
-        self._digests.hear(old, new)
+        self._digests.update(old, new)
 
-    def _hear_cell(self, kind: Kind, update: Update[Any]) -> None:
+    def _cell_changed(self, kind: Kind, update: Update[Any]) -> None:
         if update.new is None:
             self._last.pop(update.key.name, None)
             self._taking.pop(update.key.name, None)
 
-    def _hear_deployment(self, kind: Kind, update: Update[Any]) -> None:
+    def _deployment_changed(self, kind: Kind, update: Update[Any]) -> None:
         now: WorkloadDeployment = cast("Any", update.new or update.old)
         if is_bound(now):
             return
         meta, spec = now.metadata, now.spec
         if update.new is None:
-            self._heard.forget_deployment(meta.uid)
-            self._left_out.pop(meta.uid, None)
+            self._contacts.forget_deployment(meta.uid)
+            self._skipped.pop(meta.uid, None)
         if update.new is not None and spec.on_cell_lost == "Move" and meta.deletion_timestamp is None:
             self._moving.setdefault(spec.cell_name, {})[meta.uid] = spec.lease_seconds
         elif spec.cell_name in self._moving:
@@ -129,13 +130,13 @@ class Reports:
                 del self._moving[spec.cell_name]
 
     def _rights(self, cell: str) -> dict[str, float]:
-        """Return what a cell may run for how long of what is moved when it is lost."""
+        """Return the rights of a cell: the seconds for each deployment that moves when the cell is lost."""
         every = self._moving.get(cell, {})
-        heard = self._heard
-        return {uid: each for uid, each in every.items() if not heard.is_revoked(uid) and heard.may_give(each)}
+        contacts = self._contacts
+        return {uid: each for uid, each in every.items() if not contacts.is_revoked(uid) and contacts.may_give(each)}
 
     async def receive(self, name: str, report: Report) -> Answer:
-        """Take a report of a cell. Raises `ApiError` for one that is refused."""
+        """Take a report of a cell. Raises `ApiError` if it is refused."""
         async with self._taking.setdefault(name, asyncio.Lock()):
             cell = get(self._objects, Cell, name)
             if cell is None:
@@ -148,10 +149,10 @@ class Reports:
             resync = await self._take(cell, report)
             self._last[name] = (report.boot, report.sequence)
             await self._write_cell(name, report)
-        # Nothing is awaited from here on: what is revoked later is revoked after this answer.
+        # Nothing is awaited from here on: a right that is revoked later is revoked after this answer.
         if not self._is_leading():
             raise ApiError(503, "ServiceUnavailable", "another server leads by now: try again")
-        self._heard.note(name)
+        self._contacts.note(name)
         rights = self._rights(name)
         interval = min([HEARTBEAT_SECONDS, *(max(seconds / 3, 1.0) for seconds in rights.values())])
         return Answer(hub=store_identity(self._objects), resync=resync, rights=rights, interval_seconds=interval)
@@ -168,76 +169,82 @@ class Reports:
             )
 
     async def _take(self, cell: Cell, report: Report) -> list[str]:
-        """Write what a report says. Returns the uids of deployments of which everything is asked for."""
+        """Write the news of a report. Returns the uids of deployments that the cell is to report in full."""
         found = [(one, self._deployment(cell, one)) for one in report.deployments]
         receipts = []
-        for told, deployment in found:
-            if deployment is not None and (receipt := self._received(deployment, told)) is not None:
+        for news, deployment in found:
+            if deployment is not None and (receipt := self._received(deployment, news)) is not None:
                 receipts.append((deployment, receipt))
         try:
             await self._write_all(receipts)
         except ApiError as error:
             if not _is_its_own(error):
                 raise
-            # What is wrong with one of them keeps back no other.
+            # One by one: a refused deployment must not hold up the others.
             for one in receipts:
                 await self._write_one(*one)
-        for told, deployment in found:
+        for news, deployment in found:
             if deployment is not None:
-                self._record(deployment, told)
-            if told.released:
-                await self._release(cell, told, deployment)
+                self._record(deployment, news)
+            if news.released:
+                await self._release(cell, news, deployment)
         return [
-            told.uid
-            for told, deployment in found
+            news.uid
+            for news, deployment in found
             if deployment is not None
-            and not told.released
-            and told.digest
-            and told.uid not in self._left_out
-            and told.digest != self._digests.of(deployment.metadata.uid)
+            and not news.released
+            and news.digest
+            and news.uid not in self._skipped
+            and news.digest != self._digests.of(deployment.metadata.uid)
         ]
 
-    def _record(self, deployment: WorkloadDeployment, told: DeploymentReport) -> None:
-        """Say here what happened in the cell, about the hub's own objects."""
+    def _record(self, deployment: WorkloadDeployment, news: DeploymentReport) -> None:
+        """Record the cell's Events here, about the hub's own objects."""
         copies = Copies(self._objects, deployment)
-        for one in told.events:
+        for one in news.events:
             about = copies.find(one.instance) if one.instance else deployment
-            if about is not None and self._may_say(deployment.spec.cell_name, deployment.metadata.namespace):
+            if about is not None and self._may_record(deployment.spec.cell_name, deployment.metadata.namespace):
                 self._events.record(about, "Warning" if one.warning else "Normal", one.reason, one.message)
 
-    def _may_say(self, cell: str, namespace: str) -> bool:
-        """Count one more Event of a namespace in a cell, if it may be said."""
+    def _may_record(self, cell: str, namespace: str) -> bool:
+        """Charge one Event to a namespace in a cell. Returns False if it is over its rate limit."""
         key, now = (cell, namespace), self._clock.now()
         if key not in self._allowances and len(self._allowances) >= ALLOWANCES_MAX:
-            # Of those that say little, none need be remembered.
+            # Full buckets need not be kept.
             self._allowances = {one: it for one, it in self._allowances.items() if _left(*it, now) < EVENTS_BURST}
         left = _left(*self._allowances.get(key, (EVENTS_BURST, now)), now)
         self._allowances[key] = (left - 1 if left >= 1 else left, now)
         return left >= 1
 
-    def _received(self, deployment: WorkloadDeployment, told: DeploymentReport) -> Receipt | None:
-        """Return what to write of a deployment; None: nothing, and it is left out."""
+    def _received(self, deployment: WorkloadDeployment, news: DeploymentReport) -> Receipt | None:
+        """Return the writes for a deployment; None: it is skipped."""
         try:
-            return receive(deployment, Copies(self._objects, deployment), told)
-        except Refused as error:
+            return receive(deployment, Copies(self._objects, deployment), news)
+        except ReportRefused as error:
             raise ApiError(403, "Forbidden", str(error)) from None
-        except LeftOut as error:
-            self._leave_out(deployment, str(error))
+        except DeploymentSkipped as error:
+            self._skip(deployment, str(error))
             return None
 
-    def _leave_out(self, deployment: WorkloadDeployment, why: str) -> None:
+    def _skip(self, deployment: WorkloadDeployment, why: str) -> None:
         meta = deployment.metadata
-        if self._left_out.get(meta.uid) != why:
-            log.warning("cell %s, of %s/%s: %s", deployment.spec.cell_name, meta.namespace, meta.name, why)
-        self._left_out[meta.uid] = why
+        if self._skipped.get(meta.uid) != why:
+            log.warning(
+                "the report of cell %s on %s/%s is skipped: %s",
+                deployment.spec.cell_name,
+                meta.namespace,
+                meta.name,
+                why,
+            )
+        self._skipped[meta.uid] = why
 
     async def _write_all(self, receipts: Received) -> None:
-        # In this order: an instance may come under the name of one that is gone, and has a status once it is there.
+        # In this order: a new instance may have the name of a deleted one, and must exist before its status.
         await self._write([_delete(one) for _, receipt in receipts for one in receipt.delete])
         await self._write([_create(one) for _, receipt in receipts for one in receipt.create])
         await self._write(self._statuses(receipts))
         for deployment, _ in receipts:
-            self._left_out.pop(deployment.metadata.uid, None)
+            self._skipped.pop(deployment.metadata.uid, None)
 
     async def _write_one(self, deployment: WorkloadDeployment, receipt: Receipt) -> None:
         try:
@@ -245,23 +252,23 @@ class Reports:
         except ApiError as error:
             if not _is_its_own(error):
                 raise
-            self._leave_out(deployment, str(error))
+            self._skip(deployment, str(error))
 
-    def _deployment(self, cell: Cell, told: DeploymentReport) -> WorkloadDeployment | None:
-        """Return the deployment that is told of; None: it is not here any more. Another cell's is refused."""
-        found = get(self._objects, WorkloadDeployment, told.name, told.namespace)
-        if found is None or found.metadata.uid != told.uid:
+    def _deployment(self, cell: Cell, news: DeploymentReport) -> WorkloadDeployment | None:
+        """Return the reported deployment; None: it is gone. Raises ApiError if it is another cell's."""
+        found = get(self._objects, WorkloadDeployment, news.name, news.namespace)
+        if found is None or found.metadata.uid != news.uid:
             return None
         if found.spec.cell_name != cell.metadata.name or is_bound(found):
             raise ApiError(
                 403,
                 "Forbidden",
-                f'deployment "{told.namespace}/{told.name}" is none of cell "{cell.metadata.name}"',
+                f'deployment "{news.namespace}/{news.name}" is none of cell "{cell.metadata.name}"',
             )
         return found
 
     async def _write(self, operations: Sequence[Operation]) -> None:
-        """Write all that did not come too late. The digest tells if something is missing then."""
+        """Write, and ignore conflicts: if something is missing after that, the digest shows it."""
         for answer in await self._client.write_each(operations):
             if isinstance(answer, ApiError) and not _is_lost(answer):
                 raise answer
@@ -275,7 +282,10 @@ class Reports:
         return [one for one in found if one is not None]
 
     def _status(self, obj: Object) -> Operation | None:
-        """Return a write of a status, whatever version the object has by now. None: it is not there."""
+        """Return a write of a status without a resourceVersion: concurrent writes must not make it fail.
+
+        None: the object is not there, or is another one.
+        """
         meta = obj.metadata
         status = msgspec.to_builtins(getattr(obj, "status", None))
         if self._client.in_process:
@@ -292,8 +302,8 @@ class Reports:
         patch = [{"op": "test", **known}, {"op": "add", "path": "/status", "value": status}]
         return Operation("patch", obj.api, meta.namespace, meta.name, patch, subresource="status", patch_type="json")
 
-    async def _release(self, cell: Cell, told: DeploymentReport, deployment: WorkloadDeployment | None) -> None:
-        """Let go of a bound deployment of which nothing is left in its cell, if it is to go."""
+    async def _release(self, cell: Cell, news: DeploymentReport, deployment: WorkloadDeployment | None) -> None:
+        """Remove the finalizer of a bound deployment in deletion, of which nothing is left in its cell."""
         namespace = cell_namespace(cell.metadata.name)
         every = (
             [get(self._objects, WorkloadDeployment, bound_name(deployment), namespace)]
@@ -302,7 +312,7 @@ class Reports:
         )
         for bound in every:
             source = source_of(bound) if bound is not None else None
-            if bound is None or source is None or source.uid != told.uid:
+            if bound is None or source is None or source.uid != news.uid:
                 continue
             if bound.metadata.deletion_timestamp is not None and CELL_FINALIZER in bound.metadata.finalizers:
                 finalizers = [one for one in bound.metadata.finalizers if one != CELL_FINALIZER]
@@ -310,7 +320,7 @@ class Reports:
                 await self._client.update(msgspec.structs.replace(bound, metadata=metadata))
 
     async def _write_cell(self, name: str, report: Report) -> None:
-        """Write that a cell is there, when it was not, when something has changed, or now and then."""
+        """Write the status of a cell if it has changed, and its heartbeat every HEARTBEAT_SECONDS."""
         cell = get(self._objects, Cell, name)
         if cell is None:
             return
@@ -345,7 +355,7 @@ def _ready(cell: Cell, version: str) -> Condition:
 
 
 def fits(one: str, other: str) -> bool:
-    """Report whether a hub and a cell of these versions work together. What is no version is taken to."""
+    """Report whether a hub and a cell of these versions work together. An unreadable version counts as fitting."""
     parts = [VERSION.match(each) for each in (one, other)]
     if parts[0] is None or parts[1] is None:
         return True
@@ -362,7 +372,7 @@ def _left(left: float, since: float, now: float) -> float:
 
 
 class Copies:
-    """The copies that the hub has of the instances of a deployment."""
+    """The hub's copies of a deployment's instances."""
 
     def __init__(self, objects: Objects, deployment: WorkloadDeployment) -> None:
         self._objects = objects
@@ -391,10 +401,10 @@ def _create(obj: Object) -> Operation:
 
 
 def _is_its_own(error: ApiError) -> bool:
-    """Report whether a write was refused for what it is, and will be whenever it is tried."""
+    """Report whether a write was refused for good."""
     return 400 <= error.code < 500 and error.code != 429
 
 
 def _is_lost(error: ApiError) -> bool:
-    """Report whether a write came too late, or for another object of that name."""
+    """Report whether a write conflicted, or was for another object of that name."""
     return is_overtaken(error) or (error.code == 422 and TEST_FAILED in str(error))

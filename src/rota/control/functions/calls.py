@@ -1,7 +1,7 @@
-"""Calls of functions: from whoever asks to a worker, and back.
+"""Calls of functions: from the caller to a worker, and back.
 
-One object for all functions of a server, which the edge and the controllers share. It knows nothing that cannot be
-found again in objects and in what runners say, but for the calls that are under way: those are lost with the process.
+The edge and the controllers of a server share one object for all functions. Its state can be rebuilt from objects and
+runners' reports, except for the calls under way, which are lost with the process.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from msgspec import Raw
 
 from rota.api import Function, Instance
 from rota.client import Key
-from rota.control.functions.counting import Counting
-from rota.control.functions.line import Asked, Begun, Ended, Line, NotCalled
+from rota.control.functions.metrics import FunctionMetrics
 from rota.control.functions.planning import Version
 from rota.control.functions.routing import Worker
-from rota.control.instances.names import controller_of
-from rota.control.instances.subjects import subject_of
+from rota.control.functions.served import BegunCall, CallOutcome, CallRequest, NotCalled, ServedFunction
+from rota.control.instances.names import controller_of, subject_of
 from rota.engine.clock import Clock, Limit
 from rota.engine.metrics import Metrics
 from rota.engine.objects import Objects, get
@@ -30,123 +29,123 @@ from rota.runtime.runner.messages import Call, Called, CancelCall, Report
 from rota.runtime.runners import Runners
 
 WAITING_MAX = 1024
-"""Calls of one function that wait for a worker, and whose caller waits too."""
+"""Calls of one function, without those of tasks, that wait for a worker."""
 WAIT_SECONDS_MAX = 30.0
-"""How long such a caller waits before the call has begun."""
+"""The longest that such a call waits for a worker."""
 GUARD_SECONDS = 5.0
-"""A runner that has not told the end of a call so long after its time is taken to be lost."""
+"""Time after a call's timeout by which its runner must have reported the end. After that the worker counts as lost."""
 RETRY_SECONDS = 1
-"""When somebody who came when there were too many may come again."""
+"""`Retry-After` of a call that was refused because too many wait."""
 
 
-class Listener(NamedTuple):
-    """Who is told of functions, by their keys, and of workers."""
+class FunctionListener(NamedTuple):
+    """Callbacks for the events of functions and workers."""
 
     outgrown: Callable[[Key], None] = lambda key: None
     """A function needs more workers than it has."""
     changed: Callable[[Key], None] = lambda key: None
-    """A worker of a function has come, gone, or said something new of itself."""
+    """A worker of a function has come, gone, or sent another report."""
     counted: Callable[[Key], None] = lambda key: None
     """A call of a function has ended."""
     stuck: Callable[[Subject], None] = lambda subject: None
-    """A worker does not say what became of a call."""
+    """A worker has not reported the end of a call in time."""
 
 
 class Calls:
-    """All functions of a server. `begin` when this process leads."""
+    """The calls of all functions of a server. `begin` when this process leads."""
 
     def __init__(self, objects: Objects, runners: Runners, clock: Clock) -> None:
         self._objects = objects
         self._runners = runners
         self.clock = clock
-        self._lines: dict[Key, Line] = {}
-        self._lines_of: dict[str, Line] = {}
+        self._served: dict[Key, ServedFunction] = {}
+        self._served_by_worker: dict[str, ServedFunction] = {}
         """By the uid of a worker."""
         self._under_way: dict[str, asyncio.Future[Called | None]] = {}
         """By the id of a call. None: its worker is lost."""
         self._running_on: dict[str, Subject] = {}
         self.epoch = secrets.token_hex(8)
-        """Tells the numbers of calls apart from those of another process."""
+        """Identifies this process, since the numbers of calls begin anew in each."""
         self._numbers = itertools.count(1)
         self.serves = False
-        self.counting = Counting(Metrics())
-        self._listener = Listener()
+        self.metrics = FunctionMetrics(Metrics())
+        self._listener = FunctionListener()
 
-    def count(self, counting: Counting) -> None:
-        """Have calls counted there from now on."""
-        self.counting = counting
-        counting.watch(lambda: {key: line.routing for key, line in self._lines.items()})
+    def use_metrics(self, metrics: FunctionMetrics) -> None:
+        """Count calls in these metrics from now on."""
+        self.metrics = metrics
+        metrics.watch(lambda: {key: served.routing for key, served in self._served.items()})
 
-    def begin(self, listener: Listener) -> Callable[[], None]:
+    def begin(self, listener: FunctionListener) -> Callable[[], None]:
         self._listener = listener
-        ends = (self._runners.listen(self._heard), self._runners.hear_calls(self._called))
+        ends = (self._runners.listen(self._report_changed), self._runners.hear_calls(self._called))
         self.serves = True
         for obj in self._objects.list(Instance.api, ""):
-            self._heard(subject_of(obj))  # type: ignore[arg-type]
+            self._report_changed(subject_of(obj))  # type: ignore[arg-type]
 
         def end() -> None:
             self.serves = False
-            self._listener = Listener()
+            self._listener = FunctionListener()
             for one in ends:
                 one()
             for id_ in list(self._under_way):
-                self._settle(id_, None)
-            self._lines.clear()
-            self._lines_of.clear()
+                self._complete(id_, None)
+            self._served.clear()
+            self._served_by_worker.clear()
 
         return end
 
-    def line(self, function: Function) -> Line:
+    def served(self, function: Function) -> ServedFunction:
         key = Key(function.metadata.namespace, function.metadata.name)
-        line = self._lines.get(key)
-        if line is None or line.uid != function.metadata.uid:
+        served = self._served.get(key)
+        if served is None or served.uid != function.metadata.uid:
             self.forget(key)
-            line = self._lines[key] = Line(key, function.metadata.uid, WAITING_MAX)
-        line.concurrency, line.most = function.spec.concurrency, function.spec.scale.max
-        if function.metadata.generation > line.generation:
-            # What was wrong with the function before may not be any more: its calls wait until that is known.
-            line.generation, line.trouble = function.metadata.generation, ""
-        return line
+            served = self._served[key] = ServedFunction(key, function.metadata.uid, WAITING_MAX)
+        served.concurrency, served.most = function.spec.concurrency, function.spec.scale.max
+        if function.metadata.generation > served.generation:
+            # The new generation may be able to load: its calls wait until that is known.
+            served.generation, served.trouble = function.metadata.generation, ""
+        return served
 
-    def known(self, key: Key) -> Line | None:
-        return self._lines.get(key)
+    def find(self, key: Key) -> ServedFunction | None:
+        return self._served.get(key)
 
     def versions(self) -> list[Version]:
-        """Those that answer calls, or may have to do so again."""
-        return [line.good for line in self._lines.values() if line.good is not None]
+        """Return the versions that answer calls, or may have to do so again."""
+        return [served.good for served in self._served.values() if served.good is not None]
 
     def forget(self, key: Key) -> None:
-        """There is no function of this name any more."""
-        self.counting.forget(key)
-        line = self._lines.pop(key, None)
-        if line is not None:
-            self.fail_waiting(line, NotCalled("NoWorker", "the function is gone"))
-            self._lines_of = {uid: one for uid, one in self._lines_of.items() if one is not line}
+        """Forget a deleted function, and fail its waiting calls."""
+        self.metrics.forget(key)
+        served = self._served.pop(key, None)
+        if served is not None:
+            self.fail_waiting(served, NotCalled("NoWorker", "the function is gone"))
+            self._served_by_worker = {uid: one for uid, one in self._served_by_worker.items() if one is not served}
 
     # Making a call.
 
     async def call(
         self,
         function: Function,
-        asked: Asked,
+        request: CallRequest,
         *,
         is_patient: bool = False,
         beginning: Callable[[str], Awaitable[None]] | None = None,
         accept: Callable[[bytes], None] | None = None,
-    ) -> Ended:
-        """Make a call, and return how it ended. Raises `NotCalled`, also when it has waited too long.
+    ) -> CallOutcome:
+        """Make a call, and return its outcome. Raises `NotCalled`, also after WAIT_SECONDS_MAX without a worker.
 
-        Who is patient waits as long as it takes, however many others do. `beginning` is told the worker before the
-        call is made. A call whose result `accept` does not take, with a ValueError, has failed.
+        `is_patient`: the call of a task, which waits without a limit. `beginning` is awaited with the worker's name
+        before the call is sent. A call whose result `accept` refuses with a ValueError has failed.
         """
         key, came = Key(function.metadata.namespace, function.metadata.name), self.clock.time()
-        line = self.line(function)
+        served = self.served(function)
         try:
-            ended = await self._called_somewhere(key, line, asked, is_patient=is_patient, beginning=beginning)
+            ended = await self._called_somewhere(key, served, request, is_patient=is_patient, beginning=beginning)
         except NotCalled as error:
-            line.last_call = self.clock.time()
-            if self._lines.get(key) is line:
-                self.counting.not_called(key, error.reason)
+            served.last_call = self.clock.time()
+            if self._served.get(key) is served:
+                self.metrics.not_called(key, error.reason)
                 self._listener.counted(key)
             raise
         if accept is not None and ended.reason == "Succeeded":
@@ -154,159 +153,159 @@ class Calls:
                 accept(bytes(ended.result))
             except ValueError as error:
                 ended = ended._replace(reason="Failed", message=str(error))
-        line.last_call = ended.ended
+        served.last_call = ended.ended
         if ended.reason == "Succeeded":
-            line.succeeded += 1
+            served.succeeded += 1
         else:
-            line.failed += 1
-        if self._lines.get(key) is line:
-            # Else the function is gone, and what was counted of it too.
-            self._observe(line)
-            self.counting.ended(key, ended.reason, ended.started - came, ended.ended - ended.started)
+            served.failed += 1
+        if self._served.get(key) is served:
+            # Otherwise the function was deleted meanwhile, and its metrics with it.
+            self._observe(served)
+            self.metrics.ended(key, ended.reason, ended.started - came, ended.ended - ended.started)
             self._listener.counted(key)
         return ended
 
     async def _called_somewhere(
         self,
         key: Key,
-        line: Line,
-        asked: Asked,
+        served: ServedFunction,
+        request: CallRequest,
         *,
         is_patient: bool,
         beginning: Callable[[str], Awaitable[None]] | None,
-    ) -> Ended:
-        if line.routing.is_full and not is_patient:
+    ) -> CallOutcome:
+        if served.routing.is_full and not is_patient:
             raise NotCalled("TooMany", f"{WAITING_MAX} calls wait already")
         is_first = False
         while True:
-            worker = await self._worker(key, line, asked.id, is_patient=is_patient, is_first=is_first)
+            worker = await self._worker(key, served, request.id, is_patient=is_patient, is_first=is_first)
             try:
                 if beginning is not None:
                     await beginning(worker.subject.name)
-                ended = await self._made(line, worker, asked)
+                ended = await self._made(served, worker, request)
             finally:
-                worker.calls.discard(asked.id)
-                self._serve(line)
+                worker.calls.discard(request.id)
+                self._serve(served)
             if ended is not None:
                 return ended
-            # It was not begun, and keeps its place.
+            # The worker refused it: it goes back to the head of the queue.
             is_first = True
 
-    async def _worker(self, key: Key, line: Line, id_: str, *, is_patient: bool, is_first: bool) -> Worker:
-        worker = line.routing.take(id_, is_task=is_patient, first=is_first)
-        needed = self._observe(line)
-        if needed > line.have:
+    async def _worker(self, key: Key, served: ServedFunction, id_: str, *, is_patient: bool, is_first: bool) -> Worker:
+        worker = served.routing.take(id_, is_task=is_patient, first=is_first)
+        needed = self._observe(served)
+        if needed > served.have:
             self._listener.outgrown(key)
         if worker is not None:
             return worker
-        if line.trouble and not line.routing.is_served:
-            line.routing.leave(id_)
-            raise NotCalled("NotLoaded", line.trouble)
-        if line.over_budget and not is_patient and not line.routing.is_served:
-            line.routing.leave(id_)
-            raise NotCalled("QuotaExceeded", line.over_budget)
-        if line.held_up and not is_patient and not line.routing.is_served:
-            line.routing.leave(id_)
-            raise NotCalled("NotLoaded", line.held_up)
+        if served.trouble and not served.routing.is_served:
+            served.routing.leave(id_)
+            raise NotCalled("NotLoaded", served.trouble)
+        if served.over_budget and not is_patient and not served.routing.is_served:
+            served.routing.leave(id_)
+            raise NotCalled("QuotaExceeded", served.over_budget)
+        if served.held_up and not is_patient and not served.routing.is_served:
+            served.routing.leave(id_)
+            raise NotCalled("NotLoaded", served.held_up)
         slot: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-        line.slots[id_] = slot
+        served.slots[id_] = slot
         try:
             async with Limit(self.clock, None if is_patient else WAIT_SECONDS_MAX):
                 return await slot
         except BaseException as error:
-            line.routing.leave(id_)
+            served.routing.leave(id_)
             if slot.done() and not slot.cancelled() and slot.exception() is None:
-                # It got one at the moment at which it gave up.
+                # It got a worker at the moment at which it gave up.
                 slot.result().calls.discard(id_)
-                self._serve(line)
+                self._serve(served)
             if isinstance(error, TimeoutError):
                 raise NotCalled("NoWorker", f"no worker had room within {WAIT_SECONDS_MAX:.0f} s") from None
             raise
         finally:
-            del line.slots[id_]
+            del served.slots[id_]
 
-    async def _made(self, line: Line, worker: Worker, asked: Asked) -> Ended | None:
-        """How a call ended; None: it was not begun."""
+    async def _made(self, served: ServedFunction, worker: Worker, request: CallRequest) -> CallOutcome | None:
+        """Send a call to a worker, and return its outcome; None: it has not begun."""
         started = self.clock.time()
-        called = self._under_way[asked.id] = asyncio.get_running_loop().create_future()
-        self._running_on[asked.id] = worker.subject
-        told = None
+        called = self._under_way[request.id] = asyncio.get_running_loop().create_future()
+        self._running_on[request.id] = worker.subject
+        answer = None
         try:
-            begun = Begun(next(self._numbers), asked.id, started, worker.subject.name, asked.log)
-            call = Call(asked.id, Raw(asked.event), asked.seconds, asked.log, begun.call)
+            begun = BegunCall(next(self._numbers), request.id, started, worker.subject.name, request.log)
+            call = Call(request.id, Raw(request.event), request.seconds, request.log, begun.call)
             if not self._runners.send(worker.subject, call):
                 worker.is_open = False
                 return None
-            line.begun.append(begun)
-            async with Limit(self.clock, asked.seconds + GUARD_SECONDS):
-                told = await called
+            served.begun.append(begun)
+            async with Limit(self.clock, request.seconds + GUARD_SECONDS):
+                answer = await called
         except TimeoutError:
             worker.is_open = False
             self._listener.stuck(worker.subject)
         except asyncio.CancelledError:
-            self._runners.send(worker.subject, CancelCall(asked.id))
+            self._runners.send(worker.subject, CancelCall(request.id))
             raise
         finally:
-            del self._under_way[asked.id], self._running_on[asked.id]
+            del self._under_way[request.id], self._running_on[request.id]
         ended, name = self.clock.time(), worker.subject.name
-        if told is None:
-            return Ended("WorkerLost", started, ended, name, message=f"its worker {name} was lost")
-        if told.reason == "Refused":
+        if answer is None:
+            return CallOutcome("WorkerLost", started, ended, name, message=f"its worker {name} was lost")
+        if answer.reason == "Refused":
             worker.is_open = False
             return None
-        return Ended(told.reason, started, ended, name, told.result, told.message, told.exit_code)
+        return CallOutcome(answer.reason, started, ended, name, answer.result, answer.message, answer.exit_code)
 
     def is_under_way(self, id_: str) -> bool:
         return id_ in self._under_way
 
     def cancel(self, id_: str) -> None:
-        """End a call that is under way. Who made it learns how it ended."""
+        """Cancel a call under way. Its caller gets the outcome that the runner reports."""
         subject = self._running_on.get(id_)
         if subject is not None:
             self._runners.send(subject, CancelCall(id_))
 
     def give_up(self, id_: str, why: str) -> None:
-        """Nobody can wait for a call any more. Whoever does learns that it is lost, or that it was not begun."""
+        """Give up a call: it ends as WorkerLost if it is under way, and as not called if it waits."""
         if id_ in self._under_way:
             self.cancel(id_)
-            self._settle(id_, Called(id_, "WorkerLost", message=why))
-        for line in self._lines.values():
-            slot = line.slots.get(id_)
+            self._complete(id_, Called(id_, "WorkerLost", message=why))
+        for served in self._served.values():
+            slot = served.slots.get(id_)
             if slot is not None and not slot.done():
                 slot.set_exception(NotCalled("NoWorker", why))
 
-    def _observe(self, line: Line) -> int:
-        return line.scale.observe(line.load, line.concurrency, line.most, self.clock.now())
+    def _observe(self, served: ServedFunction) -> int:
+        return served.scale.observe(served.load, served.concurrency, served.most, self.clock.now())
 
-    def _serve(self, line: Line) -> None:
-        """Those that wait, as far as there is room."""
-        while (found := line.routing.next()) is not None:
+    def _serve(self, served: ServedFunction) -> None:
+        """Give free workers to waiting calls."""
+        while (found := served.routing.next()) is not None:
             call, worker = found
-            slot = line.slots.get(call)
+            slot = served.slots.get(call)
             if slot is None or slot.done():
                 worker.calls.discard(call)
             else:
                 slot.set_result(worker)
 
-    def fail_waiting(self, line: Line, why: NotCalled, *, but_patient: bool = False) -> None:
-        """Tell those that wait why they get no worker: all, or all but those that wait as long as it takes."""
-        for id_ in line.routing.impatient() if but_patient else line.routing.all_waiting():
-            slot = line.slots.get(id_)
+    def fail_waiting(self, served: ServedFunction, why: NotCalled, *, but_patient: bool = False) -> None:
+        """Fail the waiting calls: all, or, with `but_patient`, all except those of tasks."""
+        for id_ in served.routing.impatient() if but_patient else served.routing.all_waiting():
+            slot = served.slots.get(id_)
             if slot is not None and not slot.done():
                 slot.set_exception(NotCalled(why.reason, str(why)))
 
-    # What runners say.
+    # Reports of runners.
 
     def _called(self, subject: Subject, called: Called) -> None:
         if self._running_on.get(called.id) == subject:
-            self._settle(called.id, called)
+            self._complete(called.id, called)
 
-    def _settle(self, id_: str, called: Called | None) -> None:
+    def _complete(self, id_: str, called: Called | None) -> None:
         future = self._under_way.get(id_)
         if future is not None and not future.done():
             future.set_result(called)
 
-    def _heard(self, subject: Subject) -> None:
+    def _report_changed(self, subject: Subject) -> None:
         report = self._runners.report(subject)
         if report is None:
             self._lost(subject)
@@ -314,47 +313,47 @@ class Calls:
         instance: Any = get(self._objects, Instance, subject.name, subject.namespace)
         if instance is None or instance.metadata.uid != subject.uid or instance.spec.handler is None:
             return
-        line = self._line_of(instance)
-        if line is not None:
-            self.see(line, instance, report)
-            self._listener.changed(line.key)
+        served = self._served_of(instance)
+        if served is not None:
+            self.note_report(served, instance, report)
+            self._listener.changed(served.key)
 
-    def _line_of(self, instance: Instance) -> Line | None:
+    def _served_of(self, instance: Instance) -> ServedFunction | None:
         owner = controller_of(instance)
         if owner is None or owner.kind != Function.api.name:
             return None
         function = get(self._objects, Function, owner.name, instance.metadata.namespace)
-        return self.line(function) if function is not None and function.metadata.uid == owner.uid else None
+        return self.served(function) if function is not None and function.metadata.uid == owner.uid else None
 
-    def see(self, line: Line, instance: Instance, report: Report) -> None:
-        """A worker, and how it says it is."""
+    def note_report(self, served: ServedFunction, instance: Instance, report: Report) -> None:
+        """Take the report of a worker."""
         handler = instance.spec.handler
         assert handler is not None
-        worker = line.routing.meet(subject_of(instance), instance.spec.template_hash, handler.concurrency)
-        self._lines_of[worker.subject.uid] = line
+        worker = served.routing.add_worker(subject_of(instance), instance.spec.template_hash, handler.concurrency)
+        self._served_by_worker[worker.subject.uid] = served
         stream = self._runners.stream(worker.subject)
         if worker.stream is not stream:
             worker.stream = stream
             for id_ in worker.calls:
-                self._settle(id_, None)
+                self._complete(id_, None)
         is_leaving = instance.metadata.deletion_timestamp is not None
         worker.is_open = report.phase in ("Idle", "Held") and bool(report.configured) and not is_leaving
         if worker.is_open:
-            line.trouble = ""
-            self._serve(line)
+            served.trouble = ""
+            self._serve(served)
 
     def close(self, uid: str) -> None:
-        """A worker is about to go: it gets no more calls."""
-        line = self._lines_of.get(uid)
-        worker = line.routing.worker(uid) if line is not None else None
+        """Send no more calls to a worker that is about to be deleted."""
+        served = self._served_by_worker.get(uid)
+        worker = served.routing.worker(uid) if served is not None else None
         if worker is not None:
             worker.is_open = False
 
     def _lost(self, subject: Subject) -> None:
-        line = self._lines_of.pop(subject.uid, None)
-        if line is not None:
-            line.routing.part(subject.uid)
-            self._listener.changed(line.key)
-        # Also of a function that is gone, whose last calls may still be under way.
+        served = self._served_by_worker.pop(subject.uid, None)
+        if served is not None:
+            served.routing.remove_worker(subject.uid)
+            self._listener.changed(served.key)
+        # Also calls of a deleted function, whose last ones may still be under way.
         for id_ in [id_ for id_, where in self._running_on.items() if where == subject]:
-            self._settle(id_, None)
+            self._complete(id_, None)

@@ -1,4 +1,4 @@
-"""What can be said of a function's inline code without running it: it is compiled and read, never imported."""
+"""Static checks of a function's inline code: it is compiled and parsed, never imported."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rota.runtime.code.cache import inline_file
 
 IMPORT_FAILED = "ImportFailed"
 DYNAMIC = frozenset(("globals", "exec", "eval", "setattr", "vars", "locals", "modules", "__dict__", "__getattr__"))
-"""Names with which code may define others while it runs: then nothing is said of what it lacks."""
+"""Names with which code may define others at run time: then a missing entrypoint is no problem."""
 
 
 def code_problem(function: Function) -> tuple[str, str] | None:
-    """Return why inline Python cannot be loaded, as reason and message; None if nothing is found wrong.
+    """Return the reason and message for which inline Python cannot be loaded; None: no problem was found.
 
-    Says what a worker would say of the same code. Code that needs too much of the compiler is not judged.
+    They are the same as a worker's. Code on which the compiler runs out of stack or memory is not judged.
     """
     spec = function.spec
     text = spec.source.inline
@@ -50,7 +50,7 @@ def code_problem(function: Function) -> tuple[str, str] | None:
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:
-    """Yield each name that may be one of the module's; `*` if that cannot be told."""
+    """Yield each name that the module may define; `*` if it may define any."""
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) if name in DYNAMIC:
@@ -61,7 +61,7 @@ def _defined(tree: ast.Module) -> Iterator[str]:
 
 
 def _bound(body: list[ast.stmt]) -> Iterator[str]:
-    """Yield the names that statements bind where they stand, not those inside of functions and classes."""
+    """Yield the names that statements bind in their own scope, without those inside of functions and classes."""
     waiting: list[ast.AST] = list(body)
     while waiting:
         node = waiting.pop()

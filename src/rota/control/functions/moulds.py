@@ -1,8 +1,8 @@
-"""The Tasks of calls that went well, made from moulds: those of a function differ in few texts.
+"""Moulds for the Tasks of successful calls, which differ in few texts only.
 
-A mould is what the registry made of one such Task, with places for the name, the uid, the times, the payload and the
-result. No rule of Tasks looks at these, and no field of them has a bound that a call can come up to. The fields that a
-result has are owned one by one: results that have other fields have another mould.
+A mould is the stored form of one such Task, with places for the name, the uid, the times, the payload and the result.
+No rule of Tasks depends on these, and a call cannot reach a bound of their fields. Field ownership names each field of
+a result, so that results with other fields have another mould.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rota.registry.moulds import NOW, REVISION, Cast, Mould
 
 MOULDS_MAX = 256
 OPEN_BYTES_MAX = 8 * 1024
-"""Bytes of payload and result together. A Task with more is decided by itself: it might be too large."""
+"""Bytes of payload and result together. A larger Task is created without a mould, since it may be too large."""
 FIELDS_MAX = 64
 """Fields of a result, nested ones included."""
 MARK_BYTES = 16
 MARK_YEAR = 1971
-"""The year of all times of the call of which a mould is made."""
+"""The year of the times in the Task of which a mould is made."""
 MARK_MOMENT = 95_617_584_000
-"""A mould is made in one of the seconds after this one, of the year 5000, which no clock shows."""
+"""A mould's creation time is one of the seconds after this one, in the year 5000: no real time looks the same."""
 MARK_REVISION = 8_000_000_000_000_000_000
 
 _encode = msgspec.json.Encoder().encode
@@ -35,7 +35,7 @@ Fields = tuple[tuple[str, Any], ...]
 
 
 class _Shape(NamedTuple):
-    """All of a Task that is not left open in its mould. What follows from other parts is left out."""
+    """The parts of a Task that are fixed in its mould, without those that follow from others."""
 
     owner: str
     namespace: str
@@ -46,14 +46,14 @@ class _Shape(NamedTuple):
 
 
 class Moulds:
-    """The moulds of one client, which is in the process of its registry."""
+    """The moulds of one client, whose registry is in the same process."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._moulds: dict[_Shape, Mould | None] = {}
 
     def creation(self, task: Task) -> Operation:
-        """Return the operation that creates the Task of a call: the same as ever, or one that comes to the same."""
+        """Return the operation that creates the Task of a call, from a mould if possible. Both have the same effect."""
         status, call, meta = task.status, task.spec.function, task.metadata
         assert status is not None
         assert call is not None
@@ -87,7 +87,7 @@ class Moulds:
         return Operation("cast", Task.api, meta.namespace, meta.name, Cast(mould, texts))
 
     def _made(self, task: Task) -> Mould | None:
-        """Make the mould of a Task's shape; None: what is to be left open cannot be told from the rest."""
+        """Make the mould of a Task's shape; None: a text to be replaced occurs elsewhere in it, too."""
         meta, status, call = task.metadata, task.status, task.spec.function
         assert status is not None
         assert call is not None
@@ -110,7 +110,7 @@ class Moulds:
         marks: dict[bytes, tuple[bytes, int]] = {
             b"name": (name.encode(), 1),
             b"uid": (uid.encode(), 1),
-            NOW: (now, 2),  # when it is made, and when its fields got their owner
+            NOW: (now, 2),  # in the creation time, and in the time of the fields' ownership
             REVISION: (b"%d" % MARK_REVISION, 1),
             b"start": (_encode(start), 1 + len(attempts)),
             b"end": (_encode(end), 1 + len(attempts)),
@@ -125,7 +125,7 @@ class Moulds:
 
 
 def _fields_of(value: Any, left: list[int]) -> Fields | None:
-    """Return the fields that something has, and those in each; None: it is no object. Raises ValueError: too many."""
+    """Return the names of a value's fields, nested; None: it is not an object. Raises ValueError: too many fields."""
     if not isinstance(value, dict):
         return None
     left[0] -= len(value)
@@ -135,7 +135,7 @@ def _fields_of(value: Any, left: list[int]) -> Fields | None:
 
 
 def _marked(value: Any) -> Any:
-    """Return something that has the same fields, and is nowhere else."""
+    """Return a value with the same fields and unique texts."""
     if isinstance(value, dict) and value:
         return {name: _marked(inner) for name, inner in value.items()}
     return _mark() if not isinstance(value, dict) else value

@@ -1,8 +1,8 @@
-"""The instances of a function: objects in, actions out.
+"""Plan the instances of a function: objects in, actions out.
 
-A new version gets one instance of its own beside those that are there, and as many as calls need once it is loaded.
-Those of the version before go one by one as the new ones can be called. So there may be twice as many for a while, and
-a version that cannot be loaded takes nothing away: the version before has as many instances as calls need.
+A new version gets one instance beside the existing ones, and as many as calls need once it is loaded. Instances of the
+version before are deleted one by one as new ones are ready. So there may be twice as many for a while, and a version
+that cannot be loaded takes nothing away: the version before keeps as many instances as calls need.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from rota.control.instances.template import restart_stamps
 
 CONTAINER = "worker"
 GRACE_SECONDS = 5
-"""Beyond the time that a call has: a worker that is to go ends its calls first."""
+"""Grace beyond the timeout of a call, so that a deleted worker can end its calls first."""
 
 
 class Version(NamedTuple):
-    """What the instances of a function are made from."""
+    """The template of a function's instances, and its hash."""
 
     template: FunctionTemplate
     hash: str
 
 
 def version_of(function: Function, code: str | None, packages: str) -> Version:
-    """With the digest of the code, if it is not in a workspace, and the name of the packages that it requires."""
+    """Return the version of a function. `code`: its digest; None: it is in a workspace. `packages`: their folder."""
     spec = function.spec
     handler = Handler(
         function=function.metadata.name,
@@ -57,7 +57,7 @@ def version_of(function: Function, code: str | None, packages: str) -> Version:
 
 
 def own(function: Function, instances: Sequence[Instance]) -> list[Instance]:
-    """Of these instances, those that a function controls."""
+    """Return those of the instances that a function controls."""
     uid = function.metadata.uid
     return [one for one in instances if (owner := controller_of(one)) is not None and owner.uid == uid]
 
@@ -74,11 +74,13 @@ def plan(
     before: Version | None = None,
     finalizers: Sequence[str] = (),
 ) -> list[Create | Delete]:
-    """What to do about the instances of a function. `ready`, and how many calls each has, are by uid.
+    """Plan the actions for the instances of a function.
 
-    `wanted`: how many calls need. `newest`: how many there are to be of this version, where that is not the same.
-    `before`: the version that goes on to answer calls, and gets the instances that this takes, while none of the newest
-    is ready.
+    wanted  the number that calls need
+    ready   uids of ready instances
+    load    calls of each instance, by uid
+    newest  the number of this version, if it differs from `wanted`
+    before  the version that answers calls, and gets the wanted instances, while none of the newest is ready
     """
     newest = wanted if newest is None else newest
     staying = [one for one in instances if one.metadata.deletion_timestamp is None]

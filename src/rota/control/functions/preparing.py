@@ -1,4 +1,4 @@
-"""What the workers of a function need before there can be one: its code and its packages, as folders of the host."""
+"""The preparation of a function's workers: its code and packages, as folders of the host."""
 
 from __future__ import annotations
 
@@ -25,24 +25,23 @@ log = logging.getLogger(__name__)
 
 NO_POLICY = Policy()
 COLLECT_SECONDS = 60.0
-"""At most so often it is looked what nothing uses any more."""
+"""Pause between two collections of folders that nothing uses any more."""
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 30.0, 600.0
-"""After which it is tried again to have what could not be had, ever longer: an index may be back by then."""
+"""Pause before a failed preparation is retried; it doubles up to the maximum."""
 BLOB_RETRY_SECONDS = 2.0
-"""Likewise, of a blob that was not there: to look for it costs nothing."""
+"""Pause before a missing blob is looked for again, which costs nothing."""
 UNPACKED_AT_ONCE_MAX = 2
-"""In threads of their own: what a tenant has unpacked for minutes keeps nobody from starting something. Of one tenant
-it is one at a time."""
+"""Threads that unpack code, apart from those that start instances. Each tenant has at most one at a time."""
 
 
 FAILURES = frozenset(
     ("CodeNotFound", "CodeDamaged", "CodeTooLarge", "NoSpace", "NotPrepared", "NotIsolated", *pip_failures.REASONS)
 )
-"""Reasons for which the workers of a function lack what they need."""
+"""Reasons of a failed preparation."""
 
 
 class Needs(NamedTuple):
-    """The folders that a function's workers are shown, by their names."""
+    """The folders that a function's workers need, by name."""
 
     code: str | None
     """The digest; None: it is in a workspace."""
@@ -50,25 +49,25 @@ class Needs(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why they cannot be had."""
+    """A failed preparation."""
 
     needs: Needs
     reason: str
     message: str
     time: float
     in_a_row: int = 1
-    """How often it has failed by now."""
+    """The number of failures in a row."""
 
     @property
     def due(self) -> float:
-        """When it is tried again."""
+        """The time of the next try."""
         if self.reason == "CodeNotFound":
             return self.time + BLOB_RETRY_SECONDS
         return self.time + min(RETRY_SECONDS_MAX, RETRY_SECONDS_MIN * 2.0 ** min(self.in_a_row - 1, 10))
 
 
 def needs_of(function: Function) -> Needs:
-    """Return what the newest version of a function needs."""
+    """Return the needs of a function's newest version."""
     spec = function.spec
     source = spec.source
     code = source.digest
@@ -83,19 +82,19 @@ def needs_of_version(version: Version) -> Needs:
     return Needs(handler.code, handler.packages or "")
 
 
-class Supply(Protocol):
-    """What makes ready the code and the packages of functions."""
+class Preparer(Protocol):
+    """Prepares the code and the packages of functions."""
 
     def is_there(self, needs: Needs) -> bool:
-        """Whether all of it is; then it stays for a while."""
+        """Report whether all folders exist. They are not collected for a while after that."""
         ...
 
     def failure(self, key: Key, needs: Needs) -> Failure | None:
-        """Why it could not be had when that was last tried."""
+        """Return the failure of the last preparation of these needs; None: it has not failed."""
         ...
 
     def start(self, key: Key, function: Function, needs: Needs, done: Callable[[], None]) -> None:
-        """Have it made. `done` is called when that has ended, well or not."""
+        """Prepare in the background. `done` is called when that has ended, successfully or not."""
         ...
 
     def forget(self, key: Key) -> None:
@@ -103,32 +102,32 @@ class Supply(Protocol):
         ...
 
     def collects_now(self) -> bool:
-        """Report whether it is time to collect: to look at all functions takes long where there are many."""
+        """Report whether a collection is due. Callers ask first, since listing all functions for it may take long."""
         ...
 
     async def collect(
         self, functions: Sequence[Function], instances: Iterable[Instance], versions: Iterable[Version]
     ) -> None:
-        """Remove what neither a function nor a worker uses, nor a version that may have to go on."""
+        """Remove the folders that no function, worker or formerly loaded version uses."""
         ...
 
     def packages_log(self, function: Function) -> Path | None:
-        """Return the log of the installation of what a function requires; None: it requires nothing."""
+        """Return pip's log of a function's packages; None: it requires none."""
         ...
 
     def load_log(self, function: Function) -> Path:
-        """Return the log of the newest version of a function that could not be loaded."""
+        """Return the log of the last failed load of a function."""
         ...
 
     async def keep_load_log(self, function: Function, said: str) -> None:
-        """Keep that log, until the version is loaded; nothing: it is."""
+        """Write that log; an empty one removes it."""
         ...
 
     async def close(self) -> None: ...
 
 
-class Preparing:
-    """Makes them, each once, while others go on."""
+class CodePreparer:
+    """Prepares code and packages on this machine, several functions at a time."""
 
     def __init__(self, home: Path, clock: Clock, policy: Policy = NO_POLICY) -> None:
         self._clock = clock
@@ -139,21 +138,18 @@ class Preparing:
         self._failures: dict[Key, Failure] = {}
         self._collected: float | None = None
         self._threads = ThreadPoolExecutor(UNPACKED_AT_ONCE_MAX, "rota-code")
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """By tenant."""
 
     def is_there(self, needs: Needs) -> bool:
-        """Whether all of it is; then it stays for a while."""
         has_code = needs.code is None or self._code.has(needs.code)
         return has_code and (not needs.packages or self._packages.has(needs.packages))
 
     def failure(self, key: Key, needs: Needs) -> Failure | None:
-        """Why it could not be had when that was last tried."""
         found = self._failures.get(key)
         return found if found is not None and found.needs == needs else None
 
     def start(self, key: Key, function: Function, needs: Needs, done: Callable[[], None]) -> None:
-        """Have it made. `done` is called when that has ended, well or not."""
         before = self._under_way.get(key)
         if before is not None:
             if before[0] == needs:
@@ -173,31 +169,31 @@ class Preparing:
         spec = function.spec
         try:
             if spec.source.inline is not None:
-                await self._in_turn(key.namespace, self._code.put_inline, spec.source.inline, spec.entrypoint or "")
+                await self._in_slot(key.namespace, self._code.put_inline, spec.source.inline, spec.entrypoint or "")
             elif needs.code is not None:
-                await self._in_turn(key.namespace, self._code.unpack, needs.code)
+                await self._in_slot(key.namespace, self._code.unpack, needs.code)
             if needs.packages:
                 is_restricted = privileges.is_restricted(function.metadata.annotations)
                 await self._packages.install(spec.requirements, needs_sandbox=is_restricted, tenant=key.namespace)
         except CodeRefused as refused:
             self._fail(key, needs, refused.reason, str(refused))
         except OSError as error:
-            self._fail(key, needs, "NoSpace", f"it cannot be kept: {error}")
+            self._fail(key, needs, "NoSpace", f"its code or packages cannot be stored: {error}")
         except Exception as error:
-            log.exception("the code of %s/%s cannot be made ready", *key)
-            self._fail(key, needs, "NotPrepared", f"it cannot be made ready: {error}")
+            log.exception("the code of %s/%s cannot be prepared", *key)
+            self._fail(key, needs, "NotPrepared", f"its code or packages cannot be prepared: {error}")
         else:
             self._failures.pop(key, None)
 
-    async def _in_turn(self, tenant: str, do: Callable[..., object], *arguments: str) -> None:
-        """Run it when a tenant has its turn. Who is cancelled leaves it to end, and only then the next one begins."""
-        turn = self._turns.setdefault(tenant, asyncio.Semaphore(1))
-        await turn.acquire()
+    async def _in_slot(self, tenant: str, do: Callable[..., object], *arguments: str) -> None:
+        """Run a function in the tenant's slot. If the caller is cancelled it goes on, and keeps the slot until then."""
+        slot = self._slots.setdefault(tenant, asyncio.Semaphore(1))
+        await slot.acquire()
 
         def over(done: asyncio.Future[object]) -> None:
-            turn.release()
+            slot.release()
             if not done.cancelled():
-                done.exception()  # Who no longer asks is not to be warned of it.
+                done.exception()  # Retrieved, so that asyncio does not warn if the caller was cancelled.
 
         doing = asyncio.get_running_loop().run_in_executor(self._threads, do, *arguments)
         doing.add_done_callback(over)
@@ -220,7 +216,6 @@ class Preparing:
     async def collect(
         self, functions: Sequence[Function], instances: Iterable[Instance], versions: Iterable[Version]
     ) -> None:
-        """Remove what neither a function nor a worker uses, nor a version that may have to go on."""
         self._collected = self._clock.now()
         loaded = [version for one in functions if (version := last_loaded(one.status)) is not None]
         needed = [needs_of(one) for one in functions] + [needs_of_version(one) for one in (*versions, *loaded)]
@@ -240,21 +235,18 @@ class Preparing:
     # Logs.
 
     def packages_log(self, function: Function) -> Path | None:
-        """What pip wrote when it installed what a function requires; None: it requires nothing."""
         name = needs_of(function).packages
         return packages_log(self._home, name) if name else None
 
     def load_log(self, function: Function) -> Path:
-        """What was written when the newest version of a function could not be loaded."""
         return load_log(self._home, function.metadata.uid)
 
     async def keep_load_log(self, function: Function, said: str) -> None:
-        """Keep that, until it is loaded; nothing: it is."""
         path = self.load_log(function)
         try:
             await asyncio.to_thread(_replace, path, said)
         except OSError as error:
-            # The condition says the last line of it.
+            # The condition has its last line.
             log.warning("%s cannot be written: %s", path, error.strerror)
 
     async def close(self) -> None:

@@ -1,10 +1,9 @@
-"""What is kept of calls that somebody waited for: each is a Task, written when it is over.
+"""The record of synchronous calls: each is a Task, created when the call is over.
 
-In the process of the registry that is one write. Elsewhere it is two, of which the second is repeated by whoever leads
-until it is done (`recorded`). The result is kept before: a Task that has it in its status can be asked for it.
+With the registry in this process that is one write; otherwise it is two (`call_tasks`). A large result is stored before
+the write, so that whoever reads the Task can get it.
 
-Of each function the last ones are kept, and these for a while. What comes of a call does not depend on whether it could
-be written down.
+The last calls of each function are kept, for KEPT_SECONDS. A call whose record fails has the same answer.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ from msgspec import Raw
 from rota.api import Function, ObjectMeta, OwnerReference, Task
 from rota.api.task import Attempt, FunctionCall, TaskSpec, TaskStatus
 from rota.client import Client, Key, Operation
-from rota.control.functions.labels import label_of
-from rota.control.functions.line import Ended
+from rota.control.functions.call_tasks import CALL_LABEL, KEPT_AS, WAITED_FOR, as_created, ended_status, label_of
 from rota.control.functions.moulds import Moulds
-from rota.control.functions.recorded import CALL_LABEL, KEPT_AS, WAITED_FOR, as_created, ended_status
+from rota.control.functions.served import CallOutcome
 from rota.control.functions.writes import Writes
 from rota.control.tasks.lifecycle import is_large, result_of, time_of
 from rota.engine.clock import Clock, sleep
@@ -45,18 +43,18 @@ SWEEP_SECONDS = 60.0
 NAME_LENGTH_MAX = 40
 NAME_BYTES = 5
 UNGUESSABLE_BYTES = 8
-"""Of the name of a call whose answer is had by whoever knows that name."""
+"""Random bytes in the name of a call whose answer everybody gets who knows that name."""
 RESULT_BYTES_MAX = 64 * 1024
-"""Of a result that is kept. Who waited for a larger one has it, and here is its digest."""
+"""A larger result is only in the answer of the call; the Task has its digest."""
 MESSAGE_CHARACTERS_MAX = 2000
 TRIES_MAX = 3
 AGAIN = frozenset((429, 500, 502, 503, 504))
 AGAIN_SECONDS = 0.1
-"""A server elsewhere that cannot take a write just now is asked again, so often and after so long."""
+"""Pause before a write that failed with one of the codes AGAIN is sent again, at most TRIES_MAX times in all."""
 
 
 class Identity(NamedTuple):
-    """Of a call, before it is written down."""
+    """The name and uid of a call's Task, chosen before the call."""
 
     name: str
     uid: str
@@ -72,13 +70,13 @@ def labels_of(function: str, call: str) -> dict[str, str]:
 
 
 def owned_by(function: Function) -> list[OwnerReference]:
-    """Calls go with their function."""
+    """Return the owner reference by which calls are deleted with their function."""
     meta = function.metadata
     return [OwnerReference(api_version=function.api.api_version, kind=function.api.name, name=meta.name, uid=meta.uid)]
 
 
-def task_of(function: Function, identity: Identity, about: Mapping[str, Any], ended: Ended, result: str) -> Task:
-    """Return what a call is written down as: a Task that is over."""
+def task_of(function: Function, identity: Identity, about: Mapping[str, Any], ended: CallOutcome, result: str) -> Task:
+    """Return the Task of a call, which is over."""
     meta = function.metadata
     return Task(
         metadata=ObjectMeta(
@@ -94,7 +92,7 @@ def task_of(function: Function, identity: Identity, about: Mapping[str, Any], en
 
 
 class Recorder:
-    """Writes calls down, and takes the oldest away."""
+    """Creates the Tasks of calls, and deletes the oldest."""
 
     def __init__(
         self,
@@ -109,7 +107,7 @@ class Recorder:
         self._archive = archive
         self._kept: dict[Key, deque[tuple[float, str]]] = {}
         self._has_kept = asyncio.Event()
-        """There is something that will have been kept long enough."""
+        """Set while there are calls that will expire."""
         self._deleting: set[asyncio.Task[None]] = set()
         self._moulds = Moulds(client)
         self._writes = Writes(client)
@@ -135,8 +133,10 @@ class Recorder:
 
         return end
 
-    async def record(self, function: Function, identity: Identity, about: Mapping[str, Any], ended: Ended) -> None:
-        """Returns when it is written down."""
+    async def record(
+        self, function: Function, identity: Identity, about: Mapping[str, Any], ended: CallOutcome
+    ) -> None:
+        """Record a call, and return when that is done or has failed. A failure is logged."""
         meta = function.metadata
         result = bytes(ended.result).decode() if bytes(ended.result) else ""
         task = task_of(function, identity, about, ended, result)
@@ -145,12 +145,12 @@ class Recorder:
                 await keep_result(self._archive, identity.name, identity.uid, meta.namespace, result)
             await self._write(task)
         except (ApiError, Deposed, RecursionError, OSError) as error:
-            log.warning("a call of %s/%s is not written down: %s", meta.namespace, meta.name, error)
+            log.warning("a call of %s/%s is not recorded: %s", meta.namespace, meta.name, error)
             return
         self._keep(Key(meta.namespace, meta.name), ended.ended, identity.name)
 
     async def _write(self, task: Task) -> None:
-        """Create the Task of a call. Sent again under the same name, it has no second effect."""
+        """Create the Task of a call. A repeated write has the same name, and so no second effect."""
         if self._client.in_process:
             await self._writes.write(self._moulds.creation(task))
             return
@@ -166,7 +166,7 @@ class Recorder:
             await sleep(self._clock, AGAIN_SECONDS)
 
     async def _is_there(self, task: Task) -> bool:
-        """Report whether the Task of this very call was created, by an earlier try of which no answer came."""
+        """Report whether an earlier try, whose answer was lost, has created the Task of this call."""
         kind: Any = Task
         found: Task = await self._client.get(kind, task.metadata.name, namespace=task.metadata.namespace)
         return found.metadata.annotations.get(KEPT_AS) == task.metadata.uid
@@ -179,7 +179,7 @@ class Recorder:
             self._delete(key.namespace, [kept.popleft()[1] for _ in range(DELETED_AT_ONCE)])
 
     def forget(self, key: Key) -> None:
-        """There is no such function any more: its calls go with it."""
+        """Forget a deleted function. Its Tasks are deleted with it."""
         self._kept.pop(key, None)
 
     async def _sweep(self) -> None:
@@ -191,7 +191,7 @@ class Recorder:
                 self._has_kept.clear()
 
     def expire(self, now: float) -> None:
-        """Take away what has been kept long enough."""
+        """Delete the calls that have been kept for KEPT_SECONDS."""
         for key, kept in list(self._kept.items()):
             old = []
             while kept and kept[0][0] < now - KEPT_SECONDS:
@@ -211,17 +211,17 @@ class Recorder:
         try:
             answers = await self._client.write_each(operations)
         except Deposed:
-            return  # Whoever leads now finds them.
+            return  # The process that leads now deletes them.
         except (ApiError, OSError) as error:
-            log.warning("%d calls in %s are not taken away: %s", len(names), namespace, error)
+            log.warning("%d calls in %s are not deleted: %s", len(names), namespace, error)
             return
         for name, answer in zip(names, answers, strict=True):
             # One of them may be gone already.
             if isinstance(answer, ApiError) and answer.code != 404:
-                log.warning("the call %s/%s is not taken away: %s", namespace, name, answer)
+                log.warning("the call %s/%s is not deleted: %s", namespace, name, answer)
 
 
-def _status(ended: Ended, result: str) -> TaskStatus:
+def _status(ended: CallOutcome, result: str) -> TaskStatus:
     began, over = time_of(ended.started), time_of(ended.ended)
     is_good = ended.reason == "Succeeded"
     attempt = Attempt(instance=ended.instance, start=began, end=over, exit_code=ended.exit_code, reason=ended.reason)
@@ -241,5 +241,5 @@ def _status(ended: Ended, result: str) -> TaskStatus:
 
 
 def decoded(result: Raw) -> Any:
-    """What a call returned. None, when it returned nothing."""
+    """Decode the result of a call; None: it returned nothing."""
     return msgspec.json.decode(result) if bytes(result) else None

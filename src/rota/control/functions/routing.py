@@ -1,4 +1,4 @@
-"""Which worker of a function gets a call, and who waits. Pure: no clock, no I/O."""
+"""The routing of a function's calls to its workers, and the queue of waiting calls. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Iterable, Iterator
 from rota.runtime.interface import Subject
 
 QUEUE_SLACK = 64
-"""So many who wait no more may be in a queue before they are taken out."""
+"""Entries of calls that wait no more which a queue may hold before it is compacted."""
 
 
 class Worker:
-    """One worker, as far as calls go."""
+    """One worker, and the calls that it has."""
 
     def __init__(self, subject: Subject, version: str, concurrency: int) -> None:
         self.subject = subject
         self.version = version
         self.concurrency = concurrency
         self.is_open = False
-        """Whether it takes calls now."""
+        """It takes calls now."""
         self.calls: set[str] = set()
         self.stream: object = None
-        """On which it is told of calls: another one knows nothing of those that were told on this."""
+        """The runner's stream on which its calls were sent. A new stream means that these calls are lost."""
 
     @property
     def has_room(self) -> bool:
@@ -30,7 +30,7 @@ class Worker:
 
 
 class Queue:
-    """Who waits, in the order in which they came."""
+    """Waiting calls, in the order of their arrival."""
 
     def __init__(self) -> None:
         self._order: deque[str] = deque()
@@ -64,13 +64,13 @@ class Queue:
 class Routing:
     """The workers of one function, and the calls that wait for one.
 
-    Callers that wait have a queue that has a bound, and tasks another one: the two take turns, so that neither has to
-    wait for all of the other.
+    Callers wait in a queue with a bound, and tasks in another one without. The two are served alternately, so that
+    neither has to wait for all of the other.
     """
 
     def __init__(self, waiting_max: int) -> None:
         self.version = ""
-        """The one that is wanted."""
+        """The version that calls go to, if a worker of it is open."""
         self._waiting_max = waiting_max
         self._workers: dict[str, Worker] = {}
         self._callers, self._tasks = Queue(), Queue()
@@ -86,7 +86,7 @@ class Routing:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more callers may wait."""
+        """The queue of callers is at its bound."""
         return len(self._callers) >= self._waiting_max
 
     @property
@@ -95,30 +95,30 @@ class Routing:
 
     @property
     def is_served(self) -> bool:
-        """Whether any worker takes calls."""
+        """At least one worker takes calls, busy or not."""
         return any(worker.is_open for worker in self._workers.values())
 
     def open_workers(self) -> set[str]:
-        """Those that take calls now, by uid."""
+        """Return the uids of workers that take calls now."""
         return {uid for uid, worker in self._workers.items() if worker.is_open}
 
     def worker(self, uid: str) -> Worker | None:
         return self._workers.get(uid)
 
-    def meet(self, subject: Subject, version: str, concurrency: int) -> Worker:
-        """A worker that there is."""
+    def add_worker(self, subject: Subject, version: str, concurrency: int) -> Worker:
+        """Return a worker, and add it if it is new."""
         worker = self._workers.get(subject.uid)
         if worker is None:
             worker = self._workers[subject.uid] = Worker(subject, version, concurrency)
         return worker
 
-    def part(self, uid: str) -> set[str]:
-        """A worker is gone. Returns the calls that went with it."""
+    def remove_worker(self, uid: str) -> set[str]:
+        """Remove a worker, and return the calls that it had."""
         worker = self._workers.pop(uid, None)
         return worker.calls if worker is not None else set()
 
     def take(self, call: str, *, is_task: bool = False, first: bool = False) -> Worker | None:
-        """The worker that a call gets now. None: it waits, before all others if it was sent away by one."""
+        """Give a call a worker. Returns None if no worker is free; the call is queued, at the head if `first`."""
         if self.waiting == 0 or first:
             worker = self._chosen()
             if worker is not None:
@@ -128,12 +128,12 @@ class Routing:
         return None
 
     def leave(self, call: str) -> None:
-        """A call waits no more."""
+        """Remove a call from the queue."""
         self._callers.leave(call)
         self._tasks.leave(call)
 
     def next(self) -> tuple[str, Worker] | None:
-        """Whose turn it is, and the worker that it gets. None: nobody waits, or nobody has room."""
+        """Give the next waiting call a worker, and return both. None: no call waits, or no worker is free."""
         worker = self._chosen() if self.waiting else None
         if worker is None:
             return None
@@ -147,12 +147,12 @@ class Routing:
         return [*self._callers, *self._tasks]
 
     def impatient(self) -> list[str]:
-        """Return the calls that wait and that somebody waits for: all but tasks."""
+        """Return the waiting calls without those of tasks."""
         return list(self._callers)
 
     def _chosen(self) -> Worker | None:
         rooms = [worker for worker in self._workers.values() if worker.has_room]
-        # Only when none of the newest can be called do others get calls: else they would never be done.
+        # Workers of other versions get calls only while none of this version is open: otherwise they would never idle.
         if any(worker.is_open and worker.version == self.version for worker in self._workers.values()):
             rooms = [worker for worker in rooms if worker.version == self.version]
         return min(rooms, key=lambda worker: (len(worker.calls), worker.subject.name), default=None)

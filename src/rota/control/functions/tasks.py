@@ -1,4 +1,4 @@
-"""Tasks that call a function: each attempt waits for a worker of the function, is made, and its end is told."""
+"""Tasks that call a function: each attempt waits for a worker, makes the call, and reports the outcome."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from rota.api import Function, Task
 from rota.client import Key
 from rota.control.functions.calls import Calls
-from rota.control.functions.line import Asked, NotCalled
+from rota.control.functions.served import CallRequest, NotCalled
 from rota.control.tasks.lifecycle import assignment_id
 from rota.control.tasks.templating import given_payload
 from rota.runtime.archive import Archive, log_of
@@ -21,44 +21,44 @@ from rota.runtime.runner.jobs import Outcome
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 1.0
-"""After an error of the server that is nobody's fault."""
+"""Pause after an unexpected error of the server."""
 
 _encode = msgspec.json.Encoder().encode
-Begun = Callable[[Task, str], Awaitable[None]]
-Ended = Callable[[Outcome], None]
+OnBegun = Callable[[Task, str], Awaitable[None]]
+OnEnded = Callable[[Outcome], None]
 
 
 class Calling(Protocol):
-    """Whoever calls functions for tasks."""
+    """Makes the calls of tasks."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        """`wake` has a task reconciled whose call could not be made. Returns how to end all of them."""
+        """`wake` reconciles a task whose call could not be made. Returns a function that ends all attempts."""
         ...
 
-    def want(self, task: Task, function: Function, begun: Begun, ended: Ended) -> None:
-        """Call the function of a task that could run now. Said again, nothing happens.
+    def want(self, task: Task, function: Function, begun: OnBegun, ended: OnEnded) -> None:
+        """Call the function of a task that may run now. Called again meanwhile, it has no effect.
 
         `begun` is awaited with the worker's name before the call begins, `ended` is called with its outcome.
         """
         ...
 
     def is_under_way(self, task: Task) -> bool:
-        """Whether an attempt waits for a worker, or has one, in this process."""
+        """Report whether an attempt of this process waits for a worker, or has one."""
         ...
 
     def is_begun(self, task: Task) -> bool: ...
 
     def cancel(self, task: Task) -> bool:
-        """It is not to run, or no longer. Whether it was begun: then it says how it ended."""
+        """Cancel the attempt of a task. Returns whether its call has begun: then its outcome is still reported."""
         ...
 
     def gone(self, key: Key) -> None:
-        """There is no task of this name any more."""
+        """Cancel the attempts of a deleted task."""
         ...
 
 
 class CalledTasks:
-    """The attempts that are under way. `wake` is called for a task whose attempt has ended."""
+    """The attempts that are under way."""
 
     def __init__(self, calls: Calls, archive: Archive) -> None:
         self._calls = calls
@@ -79,13 +79,12 @@ class CalledTasks:
         return end
 
     def is_under_way(self, task: Task) -> bool:
-        """Whether an attempt waits for a worker, or has one, in this process."""
         return task.metadata.uid in self._attempts
 
     def is_begun(self, task: Task) -> bool:
         return task.metadata.uid in self._begun
 
-    def want(self, task: Task, function: Function, begun: Begun, ended: Ended) -> None:
+    def want(self, task: Task, function: Function, begun: OnBegun, ended: OnEnded) -> None:
         uid = task.metadata.uid
         if uid in self._attempts:
             return
@@ -98,7 +97,6 @@ class CalledTasks:
         del self._attempts[uid], self._keys[uid]
 
     def cancel(self, task: Task) -> bool:
-        """It is not to run, or no longer. Whether it was begun: then it says how it ended."""
         uid = task.metadata.uid
         if uid in self._begun:
             self._calls.cancel(assignment_id(task))
@@ -107,24 +105,23 @@ class CalledTasks:
         return False
 
     def forget(self, uid: str) -> None:
-        """It is not wanted any more."""
+        """Cancel the attempt of a task, without an outcome."""
         attempt = self._attempts.get(uid)
         if attempt is not None:
             attempt.cancel()
 
     def gone(self, key: Key) -> None:
-        """There is no task of this name any more."""
         for uid in [uid for uid, whose in self._keys.items() if whose == key]:
             self.forget(uid)
 
-    async def _made(self, task: Task, function: Function, begun: Begun, ended: Ended) -> None:
+    async def _made(self, task: Task, function: Function, begun: OnBegun, ended: OnEnded) -> None:
         meta, call = task.metadata, task.spec.function
         assert call is not None
         id_ = assignment_id(task)
         limits = (function.spec.timeout_seconds, task.spec.timeout_seconds or function.spec.timeout_seconds)
         log_path = self._archive.place(log_of(meta.namespace, meta.name, meta.uid))
         dependencies = task.status.dependencies if task.status is not None else []
-        asked = Asked(id_, _encode(given_payload(task.spec, dependencies)), float(min(limits)), log_path)
+        request = CallRequest(id_, _encode(given_payload(task.spec, dependencies)), float(min(limits)), log_path)
 
         async def beginning(instance: str) -> None:
             self._begun.add(meta.uid)
@@ -133,12 +130,12 @@ class CalledTasks:
         clock = self._calls.clock
         now = clock.time()
         try:
-            end = await self._calls.call(function, asked, is_patient=True, beginning=beginning)
+            end = await self._calls.call(function, request, is_patient=True, beginning=beginning)
             result = bytes(end.result).decode()
             outcome = Outcome(id_, end.reason, end.started, end.ended, end.exit_code, end.message, result=result)
         except NotCalled as error:
             if error.reason != "NotLoaded":
-                return  # The function is gone: the task waits for its successor.
+                return  # The function was deleted: the task waits for a new one of the name.
             outcome = Outcome(id_, "Failed", now, clock.time(), message=f"the function cannot be loaded: {error}")
         except Exception:
             log.exception("task %s/%s could not be begun", meta.namespace, meta.name)

@@ -1,4 +1,4 @@
-"""Writes that are made in one iteration of the event loop, sent together: each by itself, with an answer of its own."""
+"""Writes of one iteration of the event loop, sent together. Each succeeds or fails on its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rota.registry.errors import ApiError
 
 
 class Writes:
-    """Sends to a client. What is on its way when its writer is cancelled is written all the same."""
+    """Sends writes to a client. A cancelled writer does not cancel its write."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -18,7 +18,7 @@ class Writes:
         self._sending: set[asyncio.Task[None]] = set()
 
     def write(self, operation: Operation) -> asyncio.Future[Answer]:
-        """Write at the end of this iteration of the loop. The future fails with what the write fails with."""
+        """Send an operation at the end of this iteration of the loop. The future has its answer or its error."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
         if not self._waiting:

@@ -25,8 +25,7 @@ from rota.control.holds.answered import Answered
 from rota.control.holds.handover import HandOver, Written, write
 from rota.control.holds.members import Member, PoolKey
 from rota.control.inputs import made_for
-from rota.control.instances.names import controller_of
-from rota.control.instances.subjects import subject_of
+from rota.control.instances.names import controller_of, subject_of
 from rota.engine.clock import Clock, RealClock, sleep
 from rota.engine.fence import Deposed
 from rota.engine.objects import Objects, get

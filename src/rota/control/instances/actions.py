@@ -1,4 +1,4 @@
-"""What planning is about: what is wanted, and what is to be done about it."""
+"""Input and output of the planner: the desired instances, the actions, the plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rota.api.instance import InstanceTemplate
 from rota.control.instances.reasons import Blocker, rolled_up
 
 UNAVAILABLE_MIN = 1
-"""With less, no template could ever take the place of another."""
+"""With 0, a rollout could never replace an instance."""
 
 Why = Literal["ScaledDown", "Outdated", "Broken", "Ended", "DrainTimedOut"]
 PoolPhase = Literal["Pending", "Scaling", "Ready", "Degraded"]
@@ -30,28 +30,28 @@ class Desired(Struct, frozen=True, kw_only=True):
     max_unavailable: int = UNAVAILABLE_MIN
     drain_seconds: float = 0.0
     settle_seconds: float = 0.0
-    """For how long a new one must have been up before another one is replaced: what is ready may be about to die."""
+    """Time for which a new instance must have been up before the next one is replaced."""
     pooled: bool = False
-    """They are handed out to holders, and a held one finishes first."""
+    """Instances are given to holders; a held one is drained before it is deleted."""
     sparse: bool = False
-    """Any ordinals will do: of too many those go that nobody works with, whatever their ordinals."""
+    """Any ordinals will do, so that surplus instances are taken from those that nobody holds."""
     gates: tuple[str, ...] = ()
-    """Gates that a new one begins with."""
+    """Scheduling gates of a new instance."""
     finalizers: tuple[str, ...] = ()
-    """Who has to act before one is gone: whoever makes it real must end it first."""
+    """Finalizers of a new instance: each must be removed by its owner before the object is deleted."""
     cell_name: str | None = None
 
 
 class Create(Struct, frozen=True):
-    """Make an instance. If one of its name is there already, that is no failure: the next plan sees it."""
+    """Create an instance. If its name exists already, that is no failure: the next plan takes it into account."""
 
     instance: Instance
 
 
 class Drain(Struct, frozen=True):
-    """Hand it out no more: set the annotation, if the instance is still in this state.
+    """Set the draining annotation, if the instance is still in this state.
 
-    The mark carries its own time: coming late, onto a hold that began since, it would cut that one short.
+    The mark has its own time: set late, on a hold that began later, it would shorten that hold's grace.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Drain(Struct, frozen=True):
 
 
 class Undrain(Struct, frozen=True):
-    """It stays after all: remove the annotation, if the instance is still in this state."""
+    """Remove the draining annotation of an instance that stays, if it is still in this state."""
 
     name: str
     uid: str
@@ -69,9 +69,9 @@ class Undrain(Struct, frozen=True):
 
 
 class Delete(Struct, frozen=True):
-    """Delete an instance, if it is still this one and, where a version is given, still in this state.
+    """Delete an instance by uid and, if a resourceVersion is given, only in that state.
 
-    With a version the decision rests on what it was seen to be, free or broken: it may be held or ready by now.
+    The version is given when the decision rests on the state, free or broken: it may be held or ready by now.
     """
 
     name: str
@@ -84,15 +84,15 @@ Action: TypeAlias = Create | Drain | Undrain | Delete
 
 
 class Counts(Struct):
-    """How many instances there are of each sort."""
+    """Numbers of instances."""
 
     replicas: int = 0
-    """All that are there, those that are leaving too."""
+    """All, also those that are being deleted."""
     ready: int = 0
     updated: int = 0
-    """Those that really run the newest template."""
+    """Instances whose status says that they run the newest template."""
     current: int = 0
-    """Of these, those that the runtime has taken on."""
+    """Updated, and accepted by the runtime."""
     available: int = 0
     """Ready, wanted and not draining."""
     idle: int = 0
@@ -100,34 +100,27 @@ class Counts(Struct):
 
 
 class Plan(Struct, kw_only=True):
-    """What to do next, and how things are."""
-
     actions: list[Action]
     counts: Counts
     wanted: int
     ready: int
-    """Of those that are wanted."""
+    """Ready instances among the wanted ones."""
     blockers: list[Blocker]
-    """Why the others are not."""
+    """The reasons why the other wanted ones are not ready."""
     again_after: float | None = None
-    """In how many seconds there may be more to do, though nothing changes until then."""
+    """Seconds until there may be more to do, if nothing changes before."""
     reason: str
-    """What is going on, as one word."""
+    """The progress in one word: the reason of a condition."""
     message: str = ""
 
     def condition(self, type_: str, *, needed: int | None = None) -> Condition:
-        """What is said of the owner: whether as many as needed are ready. Omitted: all."""
+        """Return the owner's condition: True if `needed` instances are ready. Omitted: all that are wanted."""
         return rolled_up(type_, ready=self.ready, wanted=self.wanted, blockers=self.blockers, needed=needed)
 
     @property
-    def settled(self) -> bool:
-        return self.reason == "Settled"
-
-    @property
     def phase(self) -> PoolPhase:
-        """How a pool is as a whole."""
         if any(blocker.is_failure for blocker in self.blockers):
             return "Degraded"
-        if self.settled and self.ready >= self.wanted:
+        if self.reason == "Settled" and self.ready >= self.wanted:
             return "Ready"
         return "Pending" if self.ready == 0 and self.wanted > 0 else "Scaling"

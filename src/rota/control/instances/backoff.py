@@ -1,4 +1,4 @@
-"""When what has ended is started again."""
+"""Restart policy and crash-loop back-off."""
 
 from __future__ import annotations
 
@@ -10,25 +10,22 @@ from rota.runtime.interface import Run
 RESTART_SECONDS_MIN = 10.0
 RESTART_SECONDS_MAX = 300.0
 STEADY_SECONDS = 600.0
-"""A run of this length was no crash: what comes after it starts afresh."""
+"""A run of this length was no crash: the count of crashes begins again after it."""
 _DOUBLINGS_MAX = 5
-"""Beyond these the delay is the longest anyway, and powers of two grow large."""
+"""Beyond these the delay is at its maximum, and powers of two grow large."""
 RUNS_REMEMBERED = 16
-"""Runs of a container that count for the pause before the next one."""
+"""Ended runs of a container that are kept to count its crashes."""
 
 RestartPolicy = Literal["Always", "OnFailure", "Never"]
 
 
 def restarts(policy: RestartPolicy, *, failed: bool) -> bool:
-    """Whether a runtime starts again what ended this way."""
+    """Report whether a restart policy restarts a container that ended so."""
     return policy == "Always" or (policy == "OnFailure" and failed)
 
 
 def crashes_in_a_row(runs: Iterable[tuple[float, float]]) -> int:
-    """How many of the last runs, each from its start to its end, were short. They come in order, the oldest first.
-
-    The number of all restarts does not tell: after a long run the count begins again.
-    """
+    """Count the short runs since the last long one. Runs are (start, end), the oldest first."""
     crashes = 0
     for started, ended in runs:
         crashes = 0 if ended - started >= STEADY_SECONDS else crashes + 1
@@ -36,14 +33,11 @@ def crashes_in_a_row(runs: Iterable[tuple[float, float]]) -> int:
 
 
 def restart_delay(crashes: int, ended: float, now: float) -> float:
-    """Seconds from now until the next start, after so many crashes in a row.
-
-    The first is answered at once: most things die of something that does not happen again.
-    """
+    """Return the seconds from now until the next start, after so many crashes in a row. The first has no delay."""
     if crashes <= 1:
         return 0.0
     delay = min(RESTART_SECONDS_MAX, RESTART_SECONDS_MIN * 2.0 ** min(crashes - 2, _DOUBLINGS_MAX))
-    # A clock that was set back must not make the wait longer than it is.
+    # A clock that was set back must not lengthen the delay.
     return max(0.0, min(ended, now) + delay - now)
 
 
@@ -54,7 +48,7 @@ class RunHistory:
         self._ended: dict[str, dict[int, tuple[float, float]]] = {}
 
     def note(self, runs: Mapping[str, Run]) -> None:
-        """Remember runs that have ended. Noted again, they count once."""
+        """Add ended runs. A run that is added twice counts once."""
         for name, run in runs.items():
             assert run.exit is not None
             past = self._ended.setdefault(name, {})
@@ -63,5 +57,5 @@ class RunHistory:
                 del past[min(past)]
 
     def crashes(self, container: str) -> int:
-        """Count the last runs of a container in a row that were short."""
+        """Count the crashes in a row of a container."""
         return crashes_in_a_row(self._ended.get(container, {}).values())

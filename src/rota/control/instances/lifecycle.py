@@ -1,11 +1,11 @@
-"""The life of one instance: what is started again and when, what a hold asks of it, and the status that comes of it.
+"""Decisions on one instance: restarts, runs for a hold with options of its own, and the next status.
 
-Pure: what is there, what is remembered and what time it is come from the Instance controller.
+Pure: state, memory and time are arguments, from the Instance controller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
@@ -15,7 +15,6 @@ from rota.api import Condition, Instance, WorkloadDeployment
 from rota.api.instance import AssignmentStatus, InstanceStatus, LastExit
 from rota.control.holds.options import is_restarted_for
 from rota.control.instances.backoff import RunHistory, restart_delay, restarts
-from rota.control.instances.crashes import crashing, ending
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import HUB_QUOTA_GATE, QUOTA_GATE
 from rota.control.making.interface import Observed, Obstacle
@@ -25,21 +24,24 @@ from rota.runtime.keeper.protocol import LEASE_ENDED
 AVAILABLE, PROGRAMMED = "Available", "Programmed"
 KEEPER_LOST = "KeeperLost"
 FAULTLESS = frozenset((KEEPER_LOST, LEASE_ENDED))
-"""Reasons of an end that are no fault of what ended: it is started again at once."""
+"""Reasons of an end that is no fault of the instance: it is restarted at once, and the end is no crash."""
 COMING = frozenset(("Provisioning", "HubUnreachable"))
-"""Reasons why something is not made that are no fault of its own, and pass."""
+"""Obstacles that pass by themselves: the instance is Pending, not Failed."""
 IMAGE_RETRY_SECONDS = 30.0
-"""Between two tries to get an image that cannot be had."""
+"""Pause between two pulls of an image."""
 CODE_RETRY_SECONDS = 1.0
+LINES_MAX = 10
+"""Lines of output that a condition shows."""
+LINE_LENGTH_MAX = 200
 
 
 class Restarts(NamedTuple):
-    """A decision on runs that have ended."""
+    """A decision on containers that have ended."""
 
     start: frozenset[str]
-    """Containers, now."""
+    """Containers to start now."""
     wait: float | None
-    """Seconds until others are; None: none is."""
+    """Seconds until the next of the others is started; None: none is."""
 
 
 class Found(NamedTuple):
@@ -49,13 +51,13 @@ class Found(NamedTuple):
     phase: str
     available: Condition
     wait: float | None = None
-    """Seconds until there is something to do, or to look at again."""
+    """Seconds until the next reconciliation is due."""
 
 
 def plan_restarts(
     obj: Instance, observed: Observed, renewed: Mapping[str, int], history: RunHistory, now: float
 ) -> Restarts:
-    """Decide on the runs that have ended. Those that were `renewed`, by number, ended for the next one to begin."""
+    """Decide which ended containers are started, now or later. `renewed`: runs that were ended to be started anew."""
     start, waits = set(), []
     for name in [container.name for container in obj.spec.containers] if observed.obstacle is None else ():
         run = observed.runs.get(name)
@@ -74,7 +76,7 @@ def plan_restarts(
 
 
 def remembered(runs: Mapping[str, Run], renewed: Mapping[str, int]) -> dict[str, Run]:
-    """The runs that count for the pause before the next one: they ended by themselves."""
+    """Return the ended runs that count as possible crashes: neither renewed nor ended through no fault of their own."""
     return {
         name: run
         for name, run in runs.items()
@@ -83,20 +85,20 @@ def remembered(runs: Mapping[str, Run], renewed: Mapping[str, int]) -> dict[str,
 
 
 def is_held_back(obj: Instance, *, copies_gates: bool) -> bool:
-    """Report whether a gate keeps an instance from being made. Of a maker that copies gates, only a quota's does."""
+    """Report whether a gate keeps an instance from being made. With a maker that copies gates, only a quota's does."""
     gates = {gate.name for gate in obj.spec.scheduling_gates}
     return bool(gates & {QUOTA_GATE, HUB_QUOTA_GATE} if copies_gates else gates)
 
 
 def is_same_run(before: InstanceStatus, run: Run) -> bool:
-    """Report whether a status was written of this very run."""
+    """Report whether a status was written for this run."""
     return before.runtime_id == run.id and run.number <= before.restarts
 
 
 def hold_step(obj: Instance, status: InstanceStatus, runs: Mapping[str, Run]) -> Literal["Renew", "Done"] | None:
-    """Decide what to do for a hold that has images or variables of its own.
+    """Decide the next step for a hold with images or variables of its own.
 
-    Renew: what runs is ended, once, and started as the holder wants it. Done: what was started for it has ended.
+    Renew: end what runs, once, and start it with the hold's options. Done: what was started for the hold has ended.
     """
     held, known = obj.spec.assignment, status.assignment
     if held is None or not is_restarted_for(obj):
@@ -108,17 +110,17 @@ def hold_step(obj: Instance, status: InstanceStatus, runs: Mapping[str, Run]) ->
 
 
 def found_done(obj: Instance, status: InstanceStatus) -> Found:
-    """The status after the end of what ran for such a hold. It is not started again for that hold."""
+    """Return the status after the end of what ran for a hold with options. It is not restarted for that hold."""
     assert obj.spec.assignment is not None
     done = AssignmentStatus(id=obj.spec.assignment.id, phase="Done")
-    why = unavailable("Stopped", "what ran for who has it has ended")
+    why = unavailable("Stopped", "what ran for its holder has ended")
     return Found(msgspec.structs.replace(status, assignment=done), "Failed", why)
 
 
 def found(
     obj: Instance, status: InstanceStatus, observed: Observed, wait: float | None, crashes: int, now: float
 ) -> Found:
-    """The status of what was made, after so many crashes in a row, with the next start in `wait` seconds, if any."""
+    """Return the status of an instance that was made. `wait`: seconds until its restart after `crashes`; None: none."""
     runs, obstacle = observed.runs, observed.obstacle
     first, last = runs.get(obj.spec.containers[0].name), _last_of(runs)
     status = msgspec.structs.replace(
@@ -139,10 +141,37 @@ def found(
         available = Condition(type=AVAILABLE, status="True", reason=AVAILABLE)
         return Found(_running_for_hold(obj, status), phase_of(obj), available)
     if wait is not None:
-        said = crashing(_last_exit(last), max(1, crashes), now + wait, last.lines.splitlines())
+        said = crash_condition(_last_exit(last), max(1, crashes), now + wait, last.lines.splitlines())
         return Found(status, "Starting", said, wait)
-    message = "\n".join([f"it {ending(_last_exit(last))}", *last.lines.splitlines()])
+    message = "\n".join([f"it {exit_text(_last_exit(last))}", *last.lines.splitlines()])
     return Found(status, "Failed" if last.failed else "Succeeded", unavailable("Stopped", message))
+
+
+def crash_condition(last_exit: LastExit, crashes: int, starts_at: float, output: Sequence[str]) -> Condition:
+    """Return the condition Available after so many crashes in a row, with the end of the output.
+
+    It names the time of the next start. Seconds to go would have to be written again and again.
+    """
+    when = datetime.fromtimestamp(int(starts_at), UTC).isoformat().replace("+00:00", "Z")
+    times = "once" if crashes == 1 else f"{crashes} times in a row"
+    message = f"it {exit_text(last_exit)}, {times}; it is started again at {when}"
+    lines = [_cut(line.rstrip()) for line in output if line.strip()][-LINES_MAX:]
+    return Condition(type="Available", status="False", reason="InstanceCrashing", message="\n".join([message, *lines]))
+
+
+def exit_text(last_exit: LastExit) -> str:
+    """Say how a run ended, as part of a sentence."""
+    if last_exit.signal is not None:
+        how = f"was ended by signal {last_exit.signal}"
+    elif last_exit.code is not None:
+        how = f"exited with code {last_exit.code}"
+    else:
+        how = "ended"
+    return f"{how} ({last_exit.reason})" if last_exit.reason else how
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LINE_LENGTH_MAX else line[: LINE_LENGTH_MAX - 1] + "…"
 
 
 def _running_for_hold(obj: Instance, status: InstanceStatus) -> InstanceStatus:
@@ -153,22 +182,22 @@ def _running_for_hold(obj: Instance, status: InstanceStatus) -> InstanceStatus:
 
 
 def not_made(obstacle: Obstacle) -> tuple[list[Condition], str]:
-    """The conditions and the phase of an instance that could not be made."""
+    """Return the conditions and the phase of an instance that could not be made."""
     why = unavailable(obstacle.reason, obstacle.message)
     return [msgspec.structs.replace(why, type=PROGRAMMED), why], "Pending" if obstacle.reason in COMING else "Failed"
 
 
 def retry_seconds(obj: Instance, obstacle: Obstacle) -> float | None:
-    """Seconds until another try to make it; None: not before something changes."""
+    """Return the seconds until the next try to make an instance; None: not before something changes."""
     if obstacle.reason == "ImageUnavailable":
-        return IMAGE_RETRY_SECONDS  # No event says that it is there.
+        return IMAGE_RETRY_SECONDS  # No event tells of a new image.
     if obstacle.reason in COMING and obj.spec.handler is not None:
-        return CODE_RETRY_SECONDS  # The code of a function, which is being put there.
+        return CODE_RETRY_SECONDS  # The code of a function is being copied there.
     return None
 
 
 def phase_of(obj: Instance) -> str:
-    """Return the phase of one that can be used: a replica of a workload is never free to be had."""
+    """Return the phase of an available instance. A workload's replica is Running, since nobody can hold it."""
     owner = controller_of(obj)
     is_replica = owner is not None and owner.kind == WorkloadDeployment.api.name
     return "Running" if is_replica or obj.spec.assignment is not None else "Idle"
@@ -179,13 +208,12 @@ def unavailable(reason: str, message: str) -> Condition:
 
 
 def with_last_exit(status: InstanceStatus, runs: Mapping[str, Run]) -> InstanceStatus:
-    """Keep how the last run ended, before the next one takes its place."""
+    """Return a status with the end of the last run, if one has ended."""
     last = _last_of(runs)
     return status if last is None else msgspec.structs.replace(status, last_exit=_last_exit(last))
 
 
 def _last_of(runs: Mapping[str, Run]) -> Exit | None:
-    """The end of the last of those that run no more."""
     return max((run.exit for run in runs.values() if run.exit is not None), key=lambda end: end.time, default=None)
 
 

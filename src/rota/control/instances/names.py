@@ -1,7 +1,7 @@
-"""Names that Rota derives: the same for the same parts, never the same for others, and fit for a DNS label.
+"""Names and labels that Rota derives: the same for the same parts, unique, and valid as DNS labels.
 
-A name is plain, its parts joined by dashes, when it can be told apart from every other. It gets a hash tail when it
-was cut, when a dash could belong to either of two parts, or when it looks as if it had a tail already.
+A name is plain, its parts joined by dashes, if no other parts could give the same. It gets a hash tail if it was cut,
+if a dash could belong to either of two parts, or if it looks as if it had a tail already.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import re
 from hashlib import blake2b
 
 from rota.api import Instance, OwnerReference
+from rota.runtime.interface import Owner, Subject
 
 LABEL_LENGTH_MAX = 63
 ORDINAL_DIGITS_MAX = 7
-"""Of 1,000,000, the greatest ordinal."""
+"""Digits of 1,000,000, the greatest ordinal."""
 STEM_LENGTH_MAX = LABEL_LENGTH_MAX - 1 - ORDINAL_DIGITS_MAX
 TAIL_LENGTH = 12
 PLAIN_OWNER = "WorkerPool"
-"""The one kind whose instances are named after it as it is. A namesake of another kind needs names of its own."""
+"""The only kind whose instances have its name as their stem. An owner of another kind may have the same name."""
 TAILED_OWNER = "WorkloadDeployment"
-"""The one kind whose objects are given names with a hash tail, which their instances share."""
+"""The only kind whose names have a hash tail, which the names of its instances share."""
 
 OWNER_LABEL = "rota.dev/owner"
 ORDINAL_LABEL = "rota.dev/ordinal"
@@ -29,9 +30,9 @@ PLACEMENT_LABEL = "rota.dev/placement"
 CITY_LABEL = "rota.dev/city"
 CELL_LABEL = "rota.dev/cell"
 TERM = "rota.dev/term"
-"""The annotation of a replica with the term of its deployment: how often that was moved."""
+"""Annotation of a replica: the term of its deployment, which grows with each move."""
 STORAGE_OWNER = "rota.dev/storage-owner"
-"""The annotation of an instance with storage that says whose that is: it stays so when the owner lets go of it."""
+"""Annotation of an instance with storage: the storage's owner, also after that has orphaned the instance."""
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _TAILED = re.compile(rf"(.*-)?[0-9a-f]{{{TAIL_LENGTH}}}", re.ASCII)
@@ -39,7 +40,7 @@ _NOT_IN_LABEL = re.compile(r"[^a-z0-9]+", re.ASCII)
 
 
 def derived(*parts: str, length_max: int = LABEL_LENGTH_MAX) -> str:
-    """A name made of these parts, unlike that of any other parts of the same number."""
+    """Return a name of these parts, unlike that of any other list of as many parts."""
     plain = "-".join(parts)
     ambiguous = any("-" in part or not part for part in parts[1:])
     if not ambiguous and len(plain) <= length_max and _LABEL.fullmatch(plain) and not _TAILED.fullmatch(plain):
@@ -48,7 +49,7 @@ def derived(*parts: str, length_max: int = LABEL_LENGTH_MAX) -> str:
 
 
 def tailed(*parts: str, kind: str = "", length_max: int = LABEL_LENGTH_MAX) -> str:
-    """A name with a hash tail, however plain the parts are. The kind is in the tail only."""
+    """Return a name with a hash tail, whatever the parts are. The kind is in the tail only."""
     # The length of each part keeps `a-b` + `c` apart from `a` + `b-c`.
     exact = "".join(f"{len(part)}:{part}" for part in (kind, *parts))
     tail = blake2b(exact.encode("utf-8", "surrogatepass"), digest_size=TAIL_LENGTH // 2).hexdigest()
@@ -58,7 +59,7 @@ def tailed(*parts: str, kind: str = "", length_max: int = LABEL_LENGTH_MAX) -> s
 
 
 def stem(kind: str, owner: str) -> str:
-    """What the names of an owner's instances begin with. It is a label's value, too, and tells owners apart."""
+    """Return the prefix of the names of an owner's instances, which is also the value of their owner label."""
     if kind == TAILED_OWNER and len(owner) <= STEM_LENGTH_MAX and _LABEL.fullmatch(owner) and _TAILED.fullmatch(owner):
         return owner
     if kind == PLAIN_OWNER:
@@ -67,23 +68,35 @@ def stem(kind: str, owner: str) -> str:
 
 
 def instance_name(kind: str, owner: str, ordinal: int) -> str:
-    """The name of an owner's instance, in the owner's namespace."""
     return f"{stem(kind, owner)}-{ordinal}"
 
 
 def selector(kind: str, owner: str) -> str:
-    """Selects the instances of an owner, by label."""
+    """Return the label selector of an owner's instances."""
     return f"{OWNER_LABEL}={stem(kind, owner)}"
 
 
 def controller_of(instance: Instance) -> OwnerReference | None:
-    """The one owner that plans an instance, if it has one."""
+    """Return the owner that plans an instance, if it has one."""
     return next((owner for owner in instance.metadata.owner_references if owner.controller), None)
 
 
 def storage_name(instance: Instance) -> str:
-    """The name of an instance's storage, within its namespace: that of whoever has this ordinal of this owner."""
+    """Return the name of an instance's storage, by owner and ordinal: a recreated instance has the same."""
     owner = controller_of(instance)
     if owner is None:
         return instance.metadata.name
     return instance_name(owner.kind, owner.name, instance.spec.ordinal)
+
+
+def subject_of(obj: Instance) -> Subject:
+    return Subject(obj.metadata.namespace, obj.metadata.name, obj.metadata.uid)
+
+
+def owner_of(obj: Instance) -> Owner:
+    """Return the owner of an instance's storage: its own owner, or the instance itself."""
+    owner = controller_of(obj)
+    if owner is not None:
+        return Owner(owner.name, owner.uid)
+    name, _, uid = obj.metadata.annotations.get(STORAGE_OWNER, "").partition("/")
+    return Owner(name, uid) if uid else Owner(obj.metadata.name, obj.metadata.uid)

@@ -1,15 +1,16 @@
-"""Plans the instances of one owner: objects in, actions out.
+"""Plan the instances of one owner: objects in, actions out.
 
-- *Ordinals.* Wanted are 0 … n-1, or any n where that will do. An ordinal is taken until its instance is gone; so there
-  are never two of one.
-- *Order.* Made in ascending order; taken away and replaced in descending order.
+- *Ordinals.* 0 … n-1 are wanted, or any n if the owner allows that. An ordinal is taken until its instance is gone, so
+  that no two instances have the same.
+- *Order.* Instances are created in ascending order, and deleted and replaced in descending order.
 - *Availability.* A ready instance is replaced only while fewer than `max_unavailable` of those wanted are not ready.
-- *Never stuck.* What is not ready is replaced, or taken away, at once: that costs nothing.
-- *Holders first.* A held instance of a pool is drained: handed out no more, and deleted when it is free, or when
-  `drain_seconds` have passed. If it is to stay after all, it is handed out again.
-- *Repeatable.* Names are deterministic, deletions name the uid; done twice, late or not at all, the next plan mends it.
+- *Never stuck.* An instance that is not ready is replaced or deleted at once, since nothing is lost with it.
+- *Holders first.* A held instance of a pool is drained: it gets no new holder, and is deleted when it is free or when
+  `drain_seconds` have passed. An instance that is wanted again before is undrained.
+- *Repeatable.* Names are deterministic and deletions name the uid. The next plan repairs what was done twice, late or
+  not at all.
 
-The instances must show what earlier plans did: a plan made from an older state could take away more than it may.
+The instances must show the effects of earlier plans: a plan from an older state could delete too many.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from rota.control.instances.actions import (
     Undrain,
     Why,
 )
-from rota.control.instances.choosing import chosen
 from rota.control.instances.names import ORDINAL_LABEL, OWNER_LABEL, STORAGE_OWNER, TEMPLATE_LABEL, controller_of, stem
-from rota.control.instances.progress import Work, told
+from rota.control.instances.ordinals import choose
+from rota.control.instances.progress import Work, summary
 from rota.control.instances.reasons import blocker, blockers_of, is_ready
 from rota.control.instances.states import (
     draining_mark,
@@ -48,22 +49,20 @@ from rota.control.instances.states import (
 )
 
 GATED_MAX = 16
-"""Instances of one owner that wait at a gate at a time. The others are made as these go on."""
+"""Gated instances of one owner at a time. More are created as gates are opened."""
 
 
 def plan(
     desired: Desired, instances: Sequence[Instance], now: float, is_taken: Callable[[str], bool] = lambda name: False
 ) -> Plan:
-    """Plan what to do next about these instances. Those of other owners are left alone.
+    """Plan the next actions. Instances of other owners are left alone.
 
-    Names of other owners' instances are taken: those among `instances`, and those of which `is_taken` says so.
+    Their names are taken: those among `instances`, and those for which `is_taken` returns True.
     """
     return _Planner(desired, now, is_taken).plan(instances)
 
 
 class _Planner:
-    """One run of planning."""
-
     def __init__(self, desired: Desired, now: float, is_taken: Callable[[str], bool]) -> None:
         self.desired = desired
         self.now = now
@@ -95,14 +94,14 @@ class _Planner:
         return f"{self.stem}-{ordinal}"
 
     def _placed(self, own: list[Instance], ready: set[str]) -> tuple[dict[int, Instance], list[Instance]]:
-        """Who has each wanted ordinal, the highest first, and who has to go because it has none."""
+        """Return the instance of each wanted ordinal, the highest first, and the surplus without one."""
         there: dict[int, Instance] = {}
-        # Of two with one ordinal, the one that has the ordinal's name has the place.
+        # Of two with the same ordinal, the one with the ordinal's name has the place.
         in_order = sorted(own, key=lambda one: (-one.spec.ordinal, not self._is_named(one), one.metadata.name))
         for instance in in_order:
             there.setdefault(instance.spec.ordinal, instance)
         replicas = self.desired.replicas
-        self.wanted = chosen(there, ready, replicas) if self.desired.sparse else set(range(replicas))
+        self.wanted = choose(there, ready, replicas) if self.desired.sparse else set(range(replicas))
         places = {ordinal: instance for ordinal, instance in there.items() if ordinal in self.wanted}
         staying = {one.metadata.name for one in places.values()}
         self.work.leaving = [one for one in in_order if is_leaving(one)]
@@ -116,7 +115,7 @@ class _Planner:
         return instance.spec.template_hash != self.desired.template_hash or not self._is_named(instance)
 
     def _sort(self, places: dict[int, Instance], ready: set[str]) -> None:
-        """Find out what has to be replaced, and hand out again what stays after all."""
+        """Sort the wanted instances by state, and undrain those that stay."""
         for instance in places.values():
             if is_leaving(instance):
                 continue
@@ -144,24 +143,24 @@ class _Planner:
                 self.waits.append(due - self.now)
 
     def _roll(self, places: dict[int, Instance], ready: set[str]) -> None:
-        """Replace what is ready, as far as that leaves enough of them."""
-        settled = sum(one.metadata.name in ready and self._has_settled(one) for one in places.values())
-        unready = self.desired.replicas - settled
+        """Replace outdated instances that are ready, as far as enough others are."""
+        steady = sum(one.metadata.name in ready and self._is_steady(one) for one in places.values())
+        unready = self.desired.replicas - steady
         left = max(self.desired.max_unavailable, UNAVAILABLE_MIN) - unready
         rolled = [one for one in self.work.outdated if one.metadata.name in ready]
-        # Those whose holders are asked already come first: another one asked would be another one short.
+        # Draining ones come first: to drain another one would make one more unavailable.
         for instance in sorted(rolled, key=lambda one: not is_draining(one)):
             if left > 0:
                 left -= 1
                 self._part_with(instance, "Outdated")
                 continue
             self.work.held_back += 1
-            # Others have failed meanwhile: this one is needed. While it is held, the mark takes nothing away.
+            # Others have failed meanwhile, so this one is needed. A held one may keep the mark: it serves its holder.
             if is_draining(instance) and not (self.desired.pooled and is_held(instance)):
                 self.actions.append(_undrain(instance))
 
-    def _has_settled(self, instance: Instance) -> bool:
-        """Whether one that is ready has been so for long enough to count on it. One that is replaced anyway has."""
+    def _is_steady(self, instance: Instance) -> bool:
+        """Report whether a ready instance has been up for long enough. An outdated one always counts."""
         started = instance.status.start_time if instance.status is not None else None
         if self._is_outdated(instance) or started is None:
             return True
@@ -171,10 +170,10 @@ class _Planner:
         return left <= 0
 
     def _part_with(self, instance: Instance, why: Why) -> None:
-        """Delete an instance, when its holder allows it."""
+        """Delete an instance, or drain it first if it is held."""
         meta = instance.metadata
         if not (self.desired.pooled and is_held(instance)):
-            # It was free, or broken, when it was looked at. Only that makes it right to delete it at once.
+            # Only a free or broken instance may be deleted at once: the version makes sure that it still is.
             depends = self.desired.pooled or why in ("Broken", "Ended")
             self.actions.append(Delete(meta.name, meta.uid, why, meta.resource_version if depends else ""))
             return
@@ -235,7 +234,7 @@ class _Planner:
         blockers = blockers_of(unready, missing=missing)
         if self.work.taken:
             blockers.insert(0, blocker("NameTaken", who=self.work.taken[0], affected=len(self.work.taken)))
-        reason, message = told(self.work)
+        reason, message = summary(self.work)
         return Plan(
             actions=self.actions,
             counts=self._counted(own, ready),

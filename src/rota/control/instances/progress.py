@@ -1,4 +1,4 @@
-"""What is going on with an owner's instances, in a word and a sentence."""
+"""The progress of an owner's instances, as a reason and a message."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from rota.api import Instance
 from rota.control.instances.reasons import worst_blocker
 
 NAMED_MAX = 3
-"""Instances that a message names. Of the others it says how many they are."""
+"""Instances that a message names. It only counts the others."""
 
 
 class Work(Struct):
-    """What a plan found to do, or to wait for."""
+    """The instances of a plan by what is to be done, or waited for."""
 
     wanted: int
     updated: int = 0
     """Wanted, there and of the newest template."""
     missing: list[str] = field(default_factory=list)
-    """Names of those that are to be made."""
+    """Names of instances to create."""
     taken: list[str] = field(default_factory=list)
-    """Names that another owner's instances have."""
+    """Names that instances of other owners have."""
     surplus: list[Instance] = field(default_factory=list)
     leaving: list[Instance] = field(default_factory=list)
     outdated: list[Instance] = field(default_factory=list)
     ended: list[Instance] = field(default_factory=list)
     drained: list[Instance] = field(default_factory=list)
-    """Those whose holders are waited for."""
+    """Held instances that go when their holders are done."""
     unready: list[Instance] = field(default_factory=list)
     """Wanted and of the newest template, but not ready."""
     held_back: int = 0
-    """Outdated ones that wait for others to be ready."""
+    """Outdated instances that are replaced when others are ready."""
 
 
-def told(work: Work) -> tuple[str, str]:
-    """The reason and the message."""
+def summary(work: Work) -> tuple[str, str]:
+    """Return the reason and the message."""
     if work.taken:
         return "NameTaken", f"another owner's instances have the names of {_listed(work.taken)}"
     updated = f"{work.updated} of {work.wanted} of the newest template"

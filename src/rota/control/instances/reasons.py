@@ -1,7 +1,7 @@
-"""Why something is not ready: one ranked table, for an instance and for everything that is made of instances.
+"""Reasons for not being ready: one ranked table, for an instance and for everything that is made of instances.
 
-The reason that is told is the one that comes first in the table: what holds up everything after it, then what will not
-mend by itself, then what is merely under way.
+A condition shows the reason that comes first in the table: quota and gates, which hold up everything after them, then
+failures, which need somebody to act, then progress.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rota.api import Condition, Instance
 Band = Literal["quota", "gate", "failure", "progress"]
 QUOTA_GATE = "Quota"
 HUB_QUOTA_GATE = "HubQuota"
-"""In a cell: what waits for the quota of its hub."""
+"""Gate of instances in a cell that wait for the quota of their hub."""
 
 
 class Reason(NamedTuple):
@@ -50,26 +50,25 @@ TABLE: Final = (
     Reason("NotCreated", "progress", "it is not made yet"),
 )
 UNKNOWN_RANK: Final = next(rank for rank, reason in enumerate(TABLE) if reason.band == "progress") - 0.5
-"""A reason of a provider's own says more than that something is under way, and less than what is known here."""
+"""A maker's own reason ranks behind the failures of the table and before progress."""
 _BY_NAME: Final = {reason.name: (rank, reason) for rank, reason in enumerate(TABLE)}
 _QUOTA_RANK_MAX: Final = max(rank for rank, reason in enumerate(TABLE) if reason.band == "quota")
 _GATE_RANK_MAX: Final = max(rank for rank, reason in enumerate(TABLE) if reason.band == "gate")
 
 
 def rank(reason: str) -> float:
-    """The place of a reason: the lower, the sooner it is told."""
+    """Return the place of a reason in the table. The lowest is shown."""
     known = _BY_NAME.get(reason)
     return UNKNOWN_RANK if known is None else known[0]
 
 
 def meaning(reason: str) -> str:
-    """What a reason says, to people."""
     known = _BY_NAME.get(reason)
     return "" if known is None else known[1].meaning
 
 
 def is_noticed(reason: str) -> bool:
-    """Whether people should be told by an Event: it will not mend by itself, and nobody has asked for it."""
+    """Report whether a reason deserves an Event: it will not pass by itself, and nobody has asked for it."""
     known = _BY_NAME.get(reason)
     return known is not None and known[1].band in ("quota", "failure") and reason != "Stopped"
 
@@ -85,14 +84,14 @@ class Blocker(NamedTuple):
 
     @property
     def is_failure(self) -> bool:
-        """Whether it is more than that something has to happen first, or is under way."""
+        """The reason is in the band `quota` or `failure`, or unknown."""
         return self.rank <= _QUOTA_RANK_MAX or _GATE_RANK_MAX < self.rank <= UNKNOWN_RANK
 
 
 def blocker(
     reason: str, message: str = "", *, who: str = "", affected: int = 1, rank_max: float | None = None
 ) -> Blocker:
-    """A blocker, with the table's words if there are none of its own. `rank_max` is the band of an unknown reason."""
+    """Return a blocker, with the table's message if it has none. `rank_max` is the rank of an unknown reason."""
     place = rank(reason)
     if rank_max is not None and reason not in _BY_NAME:
         place = rank_max
@@ -100,18 +99,18 @@ def blocker(
 
 
 def _of(condition: Condition | None, otherwise: str, *, rank_max: float | None = None) -> Blocker:
-    """What a condition that is not True says, or this reason if it says nothing."""
+    """Return the blocker of a condition that is not True; `otherwise` is the reason if the condition has none."""
     if condition is None or condition.status == "True" or not condition.reason:
         return blocker(otherwise, condition.message if condition is not None else "")
     return blocker(condition.reason, condition.message, rank_max=rank_max)
 
 
 INSISTING = ("sandbox", "gvisor")
-"""Isolations without which an instance is not to run."""
+"""Isolations without which an instance must not run."""
 
 
 def is_ready(instance: Instance) -> bool:
-    """Whether nothing keeps an instance from being used. The same as asking for its worst blocker, only sooner."""
+    """Report whether an instance has no blocker. Cheaper than `worst_blocker`, with the same result."""
     if instance.metadata.deletion_timestamp is not None or instance.spec.scheduling_gates or instance.status is None:
         return False
     needed = 2
@@ -127,9 +126,8 @@ def is_ready(instance: Instance) -> bool:
 
 
 def worst_blocker(instance: Instance) -> Blocker | None:
-    """What keeps an instance from being ready, the first of it by the table. None: it is ready."""
+    """Return the blocker of an instance that ranks first. None: it is ready."""
     found = list(_blockers(instance))
-    # What is on its way out is not waiting for anything.
     if instance.metadata.deletion_timestamp is not None:
         return blocker("Stopping")
     return min(found, key=lambda one: one.rank, default=None)
@@ -142,7 +140,7 @@ def _blockers(instance: Instance) -> Iterable[Blocker]:
     if quota is not None and quota.status != "True":
         yield _of(quota, "QuotaNotGranted", rank_max=_QUOTA_RANK_MAX)
     elif QUOTA_GATE in gates or HUB_QUOTA_GATE in gates:
-        # Without a word on the quota, too: whoever waits for a budget that is not there must see that it does.
+        # Also without the condition: an instance whose quota does not exist yet must show what it waits for.
         yield blocker("QuotaNotGranted")
     elif gates:
         yield blocker("SchedulingGated", f"it waits for {', '.join(gates)}")
@@ -155,7 +153,7 @@ def _blockers(instance: Instance) -> Iterable[Blocker]:
     programmed, available = said.get("Programmed"), said.get("Available")
     if programmed is None or programmed.status != "True":
         yield _of(programmed, "Provisioning")
-    # Before it is programmed, its absence says nothing.
+    # Before it is programmed, a missing condition says nothing.
     if available is None and programmed is not None and programmed.status == "True":
         yield blocker("Starting")
     elif available is not None and available.status != "True":
@@ -163,7 +161,6 @@ def _blockers(instance: Instance) -> Iterable[Blocker]:
 
 
 def ready_condition(instance: Instance) -> Condition:
-    """The condition Ready of an instance."""
     worst = worst_blocker(instance)
     if worst is None:
         return Condition(type="Ready", status="True", reason="Ready")
@@ -171,7 +168,7 @@ def ready_condition(instance: Instance) -> Condition:
 
 
 def blockers_of(instances: Iterable[Instance], *, missing: int = 0) -> list[Blocker]:
-    """What keeps these instances, and those that are not made yet, from being ready, one of each reason."""
+    """Return the blockers of these instances and of `missing` ones, one for each reason, the worst first."""
     found: dict[str, Blocker] = {}
     for instance in sorted(instances, key=lambda one: one.spec.ordinal):
         worst = worst_blocker(instance)
@@ -186,13 +183,13 @@ def blockers_of(instances: Iterable[Instance], *, missing: int = 0) -> list[Bloc
 def rolled_up(
     type_: str, *, ready: int, wanted: int, blockers: Sequence[Blocker], needed: int | None = None
 ) -> Condition:
-    """A condition on many instances: whether as many as needed (omitted: all that are wanted) are ready.
+    """Return a condition on many instances: True if `needed` (omitted: all that are wanted) are ready.
 
-    Its reason is that of the worst blocker, with how many it affects and the first one's own message. For a level
-    further up, a blocker is made of the condition that is said here.
+    Otherwise it has the reason and message of the worst blocker, and the number of instances that this affects. The
+    next level up makes a blocker of this condition.
     """
     tally = f"{ready} of {wanted} ready"
-    # None of some that are wanted is never enough.
+    # At least one has to be ready, if any is wanted.
     enough = wanted if needed is None else min(max(needed, 1), wanted)
     if ready >= enough:
         return Condition(type=type_, status="True", reason="Ready" if wanted else "NoneWanted", message=tally)

@@ -1,4 +1,4 @@
-"""What an instance is found to be: small questions that planning and counting ask."""
+"""The states of an instance, read from its object."""
 
 from __future__ import annotations
 
@@ -8,38 +8,36 @@ from rota.api import Instance
 from rota.control.instances.backoff import RESTART_SECONDS_MIN, restarts
 
 DRAINING = "rota.dev/draining"
-"""Annotation, with the time since when: whoever hands out instances hands out this one no more."""
+"""Annotation with the time since which an instance is draining: it gets no new holder."""
 USED = "rota.dev/used"
-"""Annotation, with the hold that has ended: somebody had it, and before anybody else does it is replaced, or what runs
-in it is started anew if the pool keeps what is there."""
+"""Annotation with the id of an ended hold: before the next one the instance is replaced or, if the pool's reset policy
+is Keep, what runs in it is started anew."""
 AHEAD_SECONDS_MAX = 60.0
-"""How far another clock may be ahead. A time beyond that says nothing: it would put off what hangs on it for ever."""
+"""The most that another clock may be ahead. Later times are ignored, since they would delay an action for ever."""
 NOT_ISOLATED = "is not isolated"
 MORE_NETWORK = "has more network than this server gives to all"
 
 
 def is_leaving(instance: Instance) -> bool:
-    """Whether it was asked to go. Until it is gone, it has its ordinal."""
+    """Report whether an instance is being deleted. It keeps its ordinal until it is gone."""
     return instance.metadata.deletion_timestamp is not None
 
 
 def is_held(instance: Instance) -> bool:
-    """Whether someone works with it."""
     return instance.spec.assignment is not None
 
 
 def is_draining(instance: Instance) -> bool:
-    """Whether it is handed out no more."""
     return DRAINING in instance.metadata.annotations
 
 
 def is_used(instance: Instance) -> bool:
-    """Whether what its last holder left in it is only gone with it."""
+    """Report whether an instance still has what its last holder left."""
     return USED in instance.metadata.annotations
 
 
 def is_isolated(instance: Instance) -> bool:
-    """Report whether it is known to be kept apart from the host, and to have no more network than anybody may have."""
+    """Report whether an instance is known to be sandboxed, with no more network than the policy gives to all."""
     if instance.status is None:
         return False
     isolated = instance.status.condition("Isolated")
@@ -47,7 +45,7 @@ def is_isolated(instance: Instance) -> bool:
 
 
 def why_open(instance: Instance) -> str:
-    """Say why an instance that is not isolated is not."""
+    """Say why an instance is not isolated."""
     return MORE_NETWORK if _is_beyond_policy(instance) else NOT_ISOLATED
 
 
@@ -57,7 +55,7 @@ def _is_beyond_policy(instance: Instance) -> bool:
 
 
 def draining_since(instance: Instance, now: float) -> float | None:
-    """Since when it is handed out no more. None if it is not, or if what is written there is no time that has come."""
+    """Return the time since which an instance drains; None: it does not, or the annotation is invalid or ahead."""
     written = instance.metadata.annotations.get(DRAINING)
     try:
         since = datetime.fromisoformat(written) if written is not None else None
@@ -69,18 +67,18 @@ def draining_since(instance: Instance, now: float) -> float | None:
 
 
 def draining_mark(now: float) -> str:
-    """The annotation's value for one that is handed out no more from now on."""
+    """Return the value of the draining annotation."""
     return datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def is_programmed(instance: Instance) -> bool:
-    """Whether the runtime has taken it on."""
+    """Report whether the runtime has accepted an instance."""
     condition = instance.status.condition("Programmed") if instance.status else None
     return condition is not None and condition.status == "True"
 
 
 def has_ended(instance: Instance) -> bool:
-    """Whether it runs no more, and its restart policy does not bring it back."""
+    """Report whether an instance has ended and its restart policy does not restart it."""
     phase = instance.status.phase if instance.status else None
     if phase not in ("Failed", "Succeeded"):
         return False
@@ -88,7 +86,7 @@ def has_ended(instance: Instance) -> bool:
 
 
 def replaced_at(instance: Instance, now: float) -> float:
-    """When another one takes the place of one that has ended: not so soon that they chase each other."""
+    """Return the time at which an ended instance is replaced: after a pause, so that a fast failure does not loop."""
     ended = instance.status.last_exit.time if instance.status and instance.status.last_exit else None
     known = [time.timestamp() for time in (ended, instance.metadata.creation_timestamp) if time is not None]
     return max((time for time in known if time <= now + AHEAD_SECONDS_MAX), default=0.0) + RESTART_SECONDS_MIN

@@ -1,4 +1,4 @@
-"""What a template is worth: its hash, by which instances are told to be of it or not, and its size."""
+"""The hash of an instance template, which decides on a rollout, and the size that a quota counts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from rota.api.quantity import parse_quantity
 
 HASH_BYTES = 8
 SETTLE_SECONDS = 0.5
-"""For how long a process must have been up before it counts, in a rollout, as one that stays up."""
+"""Time for which a process must have been up before a rollout goes on to the next."""
 RESTARTED = "rota.dev/restarted-at"
 TEMPLATE_RESTARTED = "kubectl.kubernetes.io/restartedAt"
-"""The same in a template, where Rota's own names are not for people to set."""
+"""The same in a template, where people must not set annotations of Rota's domain."""
 RESTARTS = (RESTARTED, TEMPLATE_RESTARTED)
-"""Annotations that mean nothing but: run it anew."""
+"""Annotations whose only effect is a restart."""
 UNIT_NANOS = 1_000_000_000
 CPU_NANOS_MIN = 10_000_000
-"""The least that a container counts for, and is held to: the kernel holds it to no less."""
+"""The smallest share of a container, since the kernel enforces no smaller limit."""
 _QUANTITIES: dict[type[Any], tuple[str, ...]] = {
     Amounts: ("cpu", "memory"),
     Limits: ("cpu", "memory"),
@@ -36,9 +36,9 @@ _TEMPLATE_FIELDS = frozenset(FunctionTemplate.__struct_fields__)
 def template_hash(
     template: InstanceTemplate, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
 ) -> str:
-    """The hash of what instances are made from. Equal for templates that mean the same, however they were written.
+    """Return the hash of a template, equal for all spellings of the same template.
 
-    Of an instance's spec it is the hash of the template that it was made from: what Rota adds does not count.
+    An instance's spec has the hash of the template that it was made from: fields that Rota adds do not count.
     """
     made_from = {
         "labels": dict(labels or {}),
@@ -50,21 +50,21 @@ def template_hash(
 
 
 def settle_seconds(template: InstanceTemplate) -> float:
-    """Return for how long a new instance is watched before it counts as one that stays up.
+    """Return the time for which a new instance must have been up before a rollout goes on.
 
-    One that says itself when it can be used is not watched.
+    It is 0 for a worker, and if all containers have a readiness probe: those report themselves when they can be used.
     """
     probed = all(container.readiness_probe is not None for container in template.containers)
     return 0.0 if probed or template.worker is not None else SETTLE_SECONDS
 
 
 def restart_stamps(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Of an owner's own annotations, those that belong into its template: the owner has no other place for them."""
+    """Return the restart annotations of an owner without annotations in its template: they count as part of that."""
     return {key: annotations[key] for key in RESTARTS if key in annotations}
 
 
 def _canonical(value: Any, *, only: frozenset[str] | None = None) -> Any:
-    """JSON without what is the default anyway, so that spelling it out, or a newer Rota's field, changes nothing."""
+    """Return a value without defaults, so that neither spelling one out nor a new field changes the hash."""
     if isinstance(value, list):
         return [_canonical(one) for one in value]
     if not isinstance(value, msgspec.Struct):
@@ -78,7 +78,7 @@ def _canonical(value: Any, *, only: frozenset[str] | None = None) -> Any:
         if own == field.default or own is None:
             continue
         form = str(nanos(own)) if field.name in quantities else _canonical(own)
-        # An empty `resources` says what an absent one says.
+        # An empty `resources` means the same as an absent one.
         if form not in ({}, []):
             canonical[field.encode_name] = form
     return canonical
@@ -90,43 +90,43 @@ def _fields(type_: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...
 
 
 def nanos(quantity: int | str) -> int:
-    """An amount, in billionths."""
+    """Return a quantity in billionths."""
     return parse_quantity(str(quantity)).nanos
 
 
 class Size(NamedTuple):
-    """How much an instance takes of a budget, beside one instance. None: it is not counted."""
+    """The CPU, memory and storage of an instance in a budget. None: not counted."""
 
     cpu_nanos: int | None = None
     memory_bytes: int | None = None
     storage_bytes: int | None = None
 
     def hash(self) -> str:
-        """Equal for equal sizes: a grant is for one of these."""
+        """Return the name of this size in a quota's ledger."""
         return blake2b("/".join(map(str, self)).encode(), digest_size=HASH_BYTES).hexdigest()
 
 
 UNSAID = Size()
 DEFAULT = Size(UNIT_NANOS, 1 << 30)
-"""What a container that says nothing counts for in a budget, and is held to: 1 CPU and 1 GiB."""
+"""The share and limit in a budget of a container without resources: 1 CPU and 1 GiB."""
 
 
 class UnknownInstanceTypeError(LookupError):
-    """The size of an instance rests on an instance type that is not there."""
+    """The instance type that decides an instance's size does not exist."""
 
 
 def size(template: InstanceTemplate, types: Mapping[str, InstanceType], default: Size = UNSAID) -> Size:
-    """The size of an instance: what its containers may use together, as far as that is said (`shares`)."""
+    """Return the size of an instance: the sum of its containers' `shares`; None where one has no share."""
     storage = None if template.storage is None else _bytes(template.storage.size)
     every = shares(template, types, default)
     return Size(_sum([one.cpu_nanos for one in every]), _sum([one.memory_bytes for one in every]), storage)
 
 
 def shares(template: InstanceTemplate, types: Mapping[str, InstanceType], default: Size = UNSAID) -> list[Size]:
-    """What each container may use of CPU and of memory: its limit, else its request, else a part of the instance's.
+    """Return the share of CPU and memory of each container: its limit, else its request, else a part of the instance's.
 
-    What the instance asks for, itself or by its type, is shared out evenly among the containers that say nothing, after
-    those that do. Where nothing says it, or nothing is left, it is the default.
+    The requests of the instance, or of its type, minus the shares of containers with resources, are divided evenly
+    among the containers without. Without such requests, or if nothing is left, a share is the default.
     """
     said = zip(*(_shared(template, types, name) for name in ("cpu", "memory")), strict=True)
     return [Size(cpu or default.cpu_nanos, memory or default.memory_bytes) for cpu, memory in said]
@@ -144,7 +144,7 @@ def _shared(template: InstanceTemplate, types: Mapping[str, InstanceType], name:
 
 
 def _own(resources: Resources | None, name: str) -> int | None:
-    """What a container says itself. A limit is what it may use, whatever it requests."""
+    """Return a container's own share: its limit, else its request."""
     for amounts in (resources.limits, resources.requests) if resources is not None else ():
         if amounts is not None and getattr(amounts, name) is not None:
             return _amount(getattr(amounts, name), name)
@@ -152,7 +152,7 @@ def _own(resources: Resources | None, name: str) -> int | None:
 
 
 def _whole(template: InstanceTemplate, types: Mapping[str, InstanceType], name: str) -> int | None:
-    """What an instance asks for as a whole: half a request does not make the other half free."""
+    """Return the requests of an instance as a whole. A resource that it does not request is that of its type."""
     asked = getattr(template.requests, name) if template.requests is not None else None
     if asked is not None or template.instance_type is None:
         return None if asked is None else _amount(asked, name)
@@ -163,7 +163,7 @@ def _whole(template: InstanceTemplate, types: Mapping[str, InstanceType], name: 
 
 
 def _amount(quantity: int | str, name: str) -> int | None:
-    """Return an amount of something; None for nothing, which is no size."""
+    """Return an amount; None for 0, which counts as unset."""
     if name == "memory":
         return _bytes(quantity) or None
     return max(nanos(quantity), CPU_NANOS_MIN) if nanos(quantity) else None
@@ -174,5 +174,5 @@ def _sum(parts: list[int | None]) -> int | None:
 
 
 def _bytes(quantity: int | str) -> int:
-    # Part of a byte is a byte.
+    # A part of a byte counts as one.
     return -(-nanos(quantity) // UNIT_NANOS)

@@ -1,8 +1,8 @@
-"""The interface between the Instance controller and what makes instances real.
+"""The interface between the Instance controller and the makers, which make instances real.
 
-The controller decides: whether an instance may be made at all (gates, quota), what is started again and when, who has
-it, what its status says. A maker carries that out, on this machine (`local.py`) or elsewhere, and reports what is
-there. Secrets and ConfigMaps are the maker's matter: it is given the objects, and resolves or refers to them.
+The controller decides whether an instance may be made (gates, quota), what is started again and when, who holds it, and
+what its status says. A maker carries that out, on this machine (`local.py`) or elsewhere, and reports what is there.
+A maker gets the objects, and resolves Secrets and ConfigMaps itself or passes references on.
 """
 
 from __future__ import annotations
@@ -24,81 +24,82 @@ from rota.runtime.runners import Runners
 class Obstacle(Struct, frozen=True):
     """A reason why an instance is not as it should be: one of `instances/reasons.py`, or its maker's own.
 
-    Nothing is started while there is any. A maker that cannot reach what it made says that, and not that it is gone.
+    Nothing is started while there is one. A maker that cannot reach an instance reports that as its obstacle; it must
+    not report the instance as gone.
     """
 
     reason: str
     message: str
     is_made: bool = False
-    """It was made, and this came afterwards; False: it could not be made."""
+    """True: the obstacle came after the instance was made; False: the instance could not be made."""
 
 
 class Observed(Struct, frozen=True):
-    """The state of what is real of an instance, at one moment."""
+    """The state of an instance as its maker sees it, at one moment."""
 
     runs: Mapping[str, Run]
     """The newest run of each container. The id of the first one's is the instance's `runtimeID`, which may be the same
     for all its runs: their numbers tell them apart."""
     report: Report | None = None
-    """The last report of its runner; None: it has none, or that is not connected."""
+    """The last report of its runner; None: it has no runner, or the runner is not connected."""
     configured: str = ""
-    """The configuration that its runner should have by now, as far as it was just made."""
+    """The digest of the configuration that its runner should have; empty unless `make` has just computed it."""
     unready: str = ""
     """The reason why its probes do not pass; empty: they do, or there are none."""
     unhealthy: str = ""
     """The container that has to be restarted because it is not alive, unless the maker does that by itself."""
     overuse: Overuse | None = None
-    """The reason why it must end, if there is one."""
+    """The limit that it has exceeded and for which it must end."""
     obstacle: Obstacle | None = None
-    """Counts before everything else that is known of it."""
+    """Takes precedence over all other fields."""
 
 
 class Description(NamedTuple):
-    """The properties that an instance has been given."""
+    """The properties that a maker has given an instance."""
 
     addresses: list[Address] | None
-    """The addresses of its ports; None: this maker has not made it, and they are as they were."""
+    """The addresses of its ports; None: this maker has not made it, so the recorded ones stay."""
     conditions: list[Condition]
     """Isolation, network and the bound of its storage."""
     unhonoured: list[str]
-    """Settings that change nothing here, each with the reason."""
+    """Settings that have no effect with this maker, each with the reason."""
     limits_unmet: list[str]
-    """Limits that cannot be held here, each with the reason."""
+    """Limits that this maker cannot enforce, each with the reason."""
 
 
 class InstanceResources(Protocol):
     """Storage and CPU time of instances, for the controllers of their owners."""
 
     def storages(self) -> Iterable[tuple[str, Owner]]:
-        """The owners of all storage there is, each with its namespace."""
+        """Return the owners of all storage, each with its namespace."""
         ...
 
     async def drop_storage(self, namespace: str, owner: Owner) -> None:
-        """Remove all storage of an owner. Nothing runs in it."""
+        """Remove all storage of an owner. The caller has ended what ran in it."""
         ...
 
     async def cpu_seconds(self, subjects: Collection[Subject]) -> Mapping[Subject, float]:
-        """The CPU time of instances since each began. Those of which it is not known are left out."""
+        """Return the CPU time of instances since each began. Instances without a measurement are left out."""
         ...
 
 
 class InstanceMaker(InstanceResources, Protocol):
-    """Makes instances real. What it remembers can be lost: another one adopts what is there."""
+    """Makes instances real. Its memory can be lost: another maker adopts what is there."""
 
     runners: Runners
     """The streams of the runners of what it makes."""
     copies_gates: bool
-    """It is given what has other gates than a quota's, too, and keeps that from starting until they are removed."""
+    """True: it is also given instances with gates other than a quota's, and keeps them from starting until then."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        """Call `wake` for every instance of which something changes, and once for what is there already.
+        """Call `wake` for each instance that changes, and once for each that is there already.
 
-        Returns how to end that. What is made goes on, and ends that are under way are left to the next maker.
+        Returns a function that stops this maker. Instances go on, and ends under way are left to the next maker.
         """
         ...
 
     def observe(self, obj: Instance) -> Observed:
-        """Report what is there now. Changes nothing, and is cheap."""
+        """Return the present state of an instance. Changes nothing, and is cheap."""
         ...
 
     def warnings(self, obj: Instance) -> Iterable[tuple[str, str]]:
@@ -110,43 +111,43 @@ class InstanceMaker(InstanceResources, Protocol):
         ...
 
     def refusal(self, objects: Objects, obj: Instance) -> Obstacle | None:
-        """Check whether an instance may be made here, whatever its state. None: it may. `make` checks that, too."""
+        """Return the reason why an instance must not be made here; None: it may be. `make` checks the same."""
         ...
 
     async def make(self, objects: Objects, obj: Instance, start: Collection[str] = ()) -> Observed:
-        """Bring what is there to what the instance asks for, and report what came of it.
+        """Bring what is there to what the instance asks for, and return the state after that.
 
-        What was never made is made, and what is left of an earlier instance of this name is ended first. What runs is
-        kept, with its files and the configuration of its runner as they should be by now. `start`: containers that
-        have ended and are started again, as whoever has the instance wants them.
+        Containers that never ran are started, after what is left of an earlier instance of this name was ended. Running
+        containers go on; their files and their runner's configuration are updated. `start` names containers that have
+        ended and are started again, with the options of the instance's holder.
         """
         ...
 
     async def renew(self, obj: Instance) -> bool:
         """End everything that runs in an instance, for another holder. Its storage stays. `make` starts it again.
 
-        False: that cannot be, as whoever has it wants it. It has to be replaced.
+        Returns False if this maker cannot do so for the instance's holder: then the instance has to be replaced.
         """
         ...
 
     def restart(self, obj: Instance, container: str) -> None:
-        """Have one run end, within the grace of its instance. Its end is then observed as any other."""
+        """End one run, within the grace of its instance. Its end is then observed as any other."""
         ...
 
     async def discard(self, obj: Instance) -> None:
-        """End an instance without grace, and remove its storage: both are given to nobody any more.
+        """End an instance without grace, and remove its storage, since both are given to nobody any more.
 
-        What cannot be done at once is done when `end` says that it is over.
+        A maker that cannot do so at once is done when `end` returns True.
         """
         ...
 
     async def end(self, obj: Instance, grace_seconds: float, *, keep_storage: bool) -> bool:
-        """End an instance. True: nothing of it is alive, and it is forgotten, with its storage unless that is kept.
+        """End an instance. True: nothing of it is alive, and its storage is removed unless that is to be kept.
 
-        False: that takes its time, and `wake` is called when it is over. Asked again meanwhile, it does not begin anew.
+        False: the end is under way, and `wake` is called when it is over. Another call meanwhile does not restart it.
         """
         ...
 
     async def gone(self, key: Key) -> None:
-        """End and forget what is left of an instance of this name, which is there no more."""
+        """End and forget what is left of an instance whose object is gone."""
         ...

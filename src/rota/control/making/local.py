@@ -1,4 +1,4 @@
-"""Instances on this machine: processes and containers of a `Runtime`, with every reference resolved into values."""
+"""The maker for this machine: processes and containers of a `Runtime`, with every reference resolved into values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from rota.control.gate import status_of
 from rota.control.holds.options import has_runner
 from rota.control.instances import storage_name
 from rota.control.instances.lifecycle import AVAILABLE, is_same_run
-from rota.control.instances.subjects import owner_of, subject_of
+from rota.control.instances.names import owner_of, subject_of
 from rota.control.making import ports
-from rota.control.making.endings import Endings
 from rota.control.making.interface import Description, Observed, Obstacle
-from rota.control.making.permits import foreign_input
 from rota.control.making.preparing import configuration, preparation
 from rota.control.making.resolving import resolve
+from rota.control.making.terminations import Terminations
 from rota.control.unhonoured import of_template
 from rota.engine.objects import Objects
 from rota.runtime.interface import Order, Overuse, Owner, Refused, Run, Runtime, Subject
@@ -35,14 +34,14 @@ ISOLATED = "Isolated"
 BOUNDED = "StorageBounded"
 MEASURED = "this host has no quota for folders, so it is measured every few seconds"
 POLICY_GRACE_SECONDS_MAX = 5
-"""Within which an instance has to end that has more network than the server gives by now."""
+"""Grace of an instance that has more network than the server's present policy allows."""
 KILL = 9
 
 
 class LocalMaker:
-    """Has a runtime of this machine run what instances ask for.
+    """Runs instances with a runtime of this machine.
 
-    `fence`: how long this cell may run what its hub moves when the cell is lost.
+    `fence` limits how long this cell may run what its hub moves when the cell is lost.
     """
 
     copies_gates = False
@@ -52,13 +51,13 @@ class LocalMaker:
         self._runtime = runtime
         self._fence = fence
         self._probes = Probes(self._run_command)
-        self._endings = Endings()
+        self._terminations = Terminations()
         self._wake: Callable[[Key], None] = lambda key: None
         self._ports: dict[Subject, dict[str, dict[str, int]]] = {}
         self._configured: dict[Subject, tuple[object, str]] = {}
         """The last configuration sent to each runner: the stream on which it was sent, and its digest."""
         self._overused: dict[Subject, Overuse] = {}
-        """Kept until the instance is gone: what has ended uses nothing."""
+        """Kept until the instance is gone: the runtime reports none for what has ended."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         def changed(subject: Subject) -> None:
@@ -72,7 +71,7 @@ class LocalMaker:
         def stop() -> None:
             for end in ends:
                 end()
-            self._endings.close()
+            self._terminations.close()
             self._probes.stop()
 
         return stop
@@ -94,7 +93,7 @@ class LocalMaker:
         )
 
     def _health(self, subject: Subject, obj: Instance) -> tuple[str, str]:
-        """The reason why probes do not pass, and the container that has to be restarted for that."""
+        """Return the reason why probes do not pass, and the container that has to be restarted for it."""
         for container in _probed(obj):
             if (why := self._probes.must_restart(subject, container.name)) is not None:
                 return why, container.name
@@ -104,7 +103,7 @@ class LocalMaker:
         return "", ""
 
     def warnings(self, obj: Instance) -> Iterable[tuple[str, str]]:
-        # Not shown to the instance itself, so that it learns nothing of what is there.
+        # Events only, never an answer to the instance: it must not learn which targets exist.
         return [
             ("EgressRefused", f"{one.host} port {one.port}: {one.why}")
             for one in self._runtime.refused(subject_of(obj))
@@ -141,14 +140,14 @@ class LocalMaker:
     def refusal(self, objects: Objects, obj: Instance) -> Obstacle | None:
         isolated, _ = self._runtime.isolates(obj.spec.isolation, obj.spec.runtime)
         why = networks.check(objects, obj, self._runtime.policy)
-        why = why or foreign_input(objects, obj, self._runtime.policy, isolated=isolated)
+        why = why or networks.foreign_input(objects, obj, self._runtime.policy, isolated=isolated)
         return Obstacle("ConfigurationError", why) if why else None
 
     async def make(self, objects: Objects, obj: Instance, start: Collection[str] = ()) -> Observed:
         subject = subject_of(obj)
         for other in self._runtime.known(subject.namespace, subject.name):
             if other != subject:
-                # Left behind by a namesake whose end nobody saw.
+                # Left by an earlier instance of this name whose deletion was missed.
                 await self._runtime.stop(other, 0)
         refused = self.refusal(objects, obj)
         if refused is not None:
@@ -168,7 +167,6 @@ class LocalMaker:
         return msgspec.structs.replace(self.observe(obj), report=report, configured=configured)
 
     def _taken(self, subject: Subject) -> set[int]:
-        """The ports of all others."""
         others = (each for whose, each in self._ports.items() if whose != subject)
         return {number for containers in others for named in containers.values() for number in named.values()}
 
@@ -184,10 +182,10 @@ class LocalMaker:
                 continue
             order = self._order(objects, obj, container, 0 if run is None else run.number + 1)
             await self._runtime.start(order)
-            self.runners.forget(subject)  # Whichever version the last runner was of, it has ended.
+            self.runners.forget(subject)  # The last runner has ended, and its version with it.
             left = self._lease_seconds(obj)
             if order.lease_seconds is None and left is not None:
-                # It has become one that is moved meanwhile.
+                # The fence began to apply while the container was started.
                 await self._runtime.extend({subject: left})
 
     def _order(self, objects: Objects, obj: Instance, container: Container, number: int = 0) -> Order:
@@ -204,7 +202,7 @@ class LocalMaker:
         return self._fence.left(obj) if self._fence is not None else None
 
     async def _configure(self, objects: Objects, obj: Instance) -> tuple[Report | None, str]:
-        """Send a runner its configuration if it does not have it, or no longer. Returns its report, and the digest."""
+        """Send a runner its configuration, unless it has that. Returns the runner's report and the digest."""
         subject, container = subject_of(obj), obj.spec.containers[0]
         report, run = self.runners.report(subject), self._runtime.runs(subject)[container.name]
         if not has_runner(obj) or run.exit is not None or report is None or report.run != run.number:
@@ -212,7 +210,7 @@ class LocalMaker:
         prepared = preparation(objects, obj, self._order(objects, obj, container), self._runtime.policy)
         digest = prepared.digest()
         stream, sent = self._configured.get(subject, (None, ""))
-        # What was sent on a stream that broke may never have arrived.
+        # A message on a stream that broke may never have arrived.
         if digest != (sent if stream is self.runners.stream(subject) else report.configured):
             message = await configuration(self._runtime, prepared, digest)
             if self.runners.send(subject, message):
@@ -222,7 +220,7 @@ class LocalMaker:
     # Probing.
 
     def _follow(self, obj: Instance) -> None:
-        """Probe what runs, once all of it does."""
+        """Start probing once all containers run."""
         subject = subject_of(obj)
         runs, before = self._runtime.runs(subject), status_of(obj)
         if any(run.exit is not None for run in runs.values()):
@@ -236,7 +234,7 @@ class LocalMaker:
             self._probes.follow(subject, container, runs[container.name], network=network, was_ready=was_ready)
 
     async def _run_command(self, subject: Subject, container: str, argv: Sequence[str], seconds: float) -> int:
-        """A probe's command: its exit code. Raises TimeoutError."""
+        """Run a probe's command and return its exit code. Raises TimeoutError."""
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
             running = await self._runtime.exec(
@@ -262,7 +260,7 @@ class LocalMaker:
 
     def restart(self, obj: Instance, container: str) -> None:
         subject, grace = subject_of(obj), obj.spec.termination_grace_period_seconds
-        self._endings.begin((subject, container), lambda: self._runtime.end(subject, container, grace))
+        self._terminations.begin((subject, container), lambda: self._runtime.end(subject, container, grace))
 
     async def discard(self, obj: Instance) -> None:
         await self._runtime.stop(subject_of(obj), 0)
@@ -270,7 +268,7 @@ class LocalMaker:
 
     async def end(self, obj: Instance, grace_seconds: float, *, keep_storage: bool) -> bool:
         subject = subject_of(obj)
-        is_over = await self._endings.over(
+        is_over = await self._terminations.over(
             subject, lambda: self._runtime.stop(subject, grace_seconds), lambda: self._wake(_key(subject))
         )
         if is_over:
@@ -282,7 +280,7 @@ class LocalMaker:
     async def gone(self, key: Key) -> None:
         for subject in self._runtime.known(*key):
             await self._runtime.stop(subject, 0)
-        # Also of one that never ran, or whose finalizers somebody has removed.
+        # Also for an instance that never ran, or whose finalizers were removed by hand.
         for subject in [one for one in {*self._ports, *self._overused} if _key(one) == key]:
             self._forget(subject)
 
@@ -306,7 +304,6 @@ def _probed(obj: Instance) -> Iterator[Container]:
 
 
 def _bounded(obj: Instance) -> list[Condition]:
-    """The condition on the size of its storage, if it has any."""
     if obj.spec.storage is None:
         return []
     message = f"{MEASURED}: with more than {obj.spec.storage.size} the instance is ended and its storage removed"
@@ -314,7 +311,6 @@ def _bounded(obj: Instance) -> list[Condition]:
 
 
 def _limits_unmet(obj: Instance, runs: Mapping[str, Run]) -> list[str]:
-    """Limits that this machine cannot hold, of what runs now."""
     return [
         f"spec.containers[{i}].resources.limits.{name} is not held: this host has no cgroup for it (`rota doctor`)"
         for i, container in enumerate(obj.spec.containers)

@@ -2,7 +2,7 @@
 
 A name stands for one port of the whole instance, as an address is found by its name: the same name in two containers
 is refused. With the host's network two containers cannot listen at the same number either, and that is refused, too;
-with networks of their own they can. Two names for one number within a container are one port that it calls by both.
+with networks of their own they can. Two names for one number within a container are one port with two names.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from rota.runtime.interface import Refused
 
 HOST = "127.0.0.1"
 OWN_NETWORK_FIRST = 20_000
-"""The first number that is handed out where all are free. It needs no rights, and is no well-known one's."""
+"""The first number that is handed out in an instance's own network: unprivileged, and no well-known port."""
 PORT_MAX = 65_535
 TRIES_MAX = 64
-"""The host hands out numbers at random: more than this in vain, and there is none left."""
+"""Numbers that the host offers at random before it counts as having no free one."""
 ONLY_VARIABLE = "PORT"
 
 _KINDS = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM}
 
 
 def allot(instance: Instance, taken: Collection[int], network: Network = "host") -> dict[str, dict[str, int]]:
-    """The number of every port, by container and name.
+    """Allot the number of every port, by container and name. Raises Refused.
 
-    Those that say their number have it; one that was recorded stays, since what runs has it; the others get one that
-    is free on this host and not among `taken`, which are the numbers of other instances. Another program may take it
-    before the instance does: then it fails as with any port that is in use. Raises Refused.
+    A number in the spec is used as it is. A recorded number stays, since what runs listens there. Other ports get a
+    number that is free on this host and not in `taken`, the numbers of other instances. Another program may take it
+    before the instance listens: then the instance fails as with any port in use.
     """
     _check(instance)
     has_own = network != "host"
@@ -67,7 +67,7 @@ def allot(instance: Instance, taken: Collection[int], network: Network = "host")
 
 
 def environment(ports: Mapping[str, int]) -> dict[str, str]:
-    """The variables of a container that name its ports."""
+    """Return the variables of a container with the numbers of its ports."""
     found = {port_variable(name): str(number) for name, number in ports.items()}
     if len(ports) == 1:
         found[ONLY_VARIABLE] = str(*ports.values())
@@ -75,21 +75,21 @@ def environment(ports: Mapping[str, int]) -> dict[str, str]:
 
 
 def addresses(allotted: Mapping[str, Mapping[str, int]], network: Network = "host") -> list[Address]:
-    """The addresses of ports. Nobody reaches those of a network that is the instance's own."""
+    """Return the addresses of ports. Ports in an instance's own network have none: nobody reaches them."""
     if network != "host":
         return []
     return [Address(name=name, host=HOST, port=n) for ports in allotted.values() for name, n in ports.items()]
 
 
 def _check(instance: Instance) -> None:
-    """Refuse what a cluster's API server, which knows CEL alone, has let pass."""
+    """Refuse ports that the API server of a cluster has let pass, since it only checks CEL."""
     if any(container.ports for container in instance.spec.containers):
         for field, value, why in PORTS.find(msgspec.to_builtins(instance.spec)):
             raise _refused(str(invalid(f"spec.{field}", value, why)))
 
 
 def _free_inside(used: Collection[int]) -> int:
-    """The same one each time, for it is recorded nowhere."""
+    """Return the lowest free number: the same each time, since it is not recorded."""
     for number in range(OWN_NETWORK_FIRST, PORT_MAX + 1):
         if number not in used:
             return number
@@ -97,7 +97,7 @@ def _free_inside(used: Collection[int]) -> int:
 
 
 def _free_on_host(port: Port, used: Collection[int], held: contextlib.ExitStack) -> int:
-    """Numbers that will not do are held meanwhile, so that they are not offered again."""
+    """Return a free number. Offers that are not usable stay bound in `held`, so that they are not offered again."""
     try:
         for _ in range(TRIES_MAX):
             opened = held.enter_context(socket.socket(socket.AF_INET, _KINDS[port.protocol]))

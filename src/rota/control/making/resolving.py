@@ -1,4 +1,4 @@
-"""From an Instance to the order of a runtime of this machine: everything that it refers to is resolved into values."""
+"""Resolve an Instance into the order of a runtime of this machine, with values for all that it refers to."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from rota.api.egress import Policy
 from rota.api.instance import Container
 from rota.control.holds.options import as_held, has_runner
 from rota.control.instances import Size, storage_name
-from rota.control.instances.names import CITY_LABEL, TERM
-from rota.control.instances.subjects import owner_of, subject_of
+from rota.control.instances.names import CITY_LABEL, TERM, owner_of, subject_of
 from rota.control.instances.template import UNIT_NANOS, nanos
 from rota.control.making.ports import environment
 from rota.control.networks import network_of, targets_of
@@ -49,7 +48,7 @@ def resolve(
     *,
     policy: Policy,
 ) -> Order:
-    """The order of one run of one container. Raises `Refused` when something that it names is not there."""
+    """Return the order of one run of one container. Raises `Refused` if a referenced object is not there."""
     spec = obj.spec
     if (why := unrunnable(obj)) is not None:
         raise Refused("ConfigurationError", why)
@@ -88,7 +87,7 @@ def resolve(
 
 
 def _held(objects: Objects, obj: Instance, container: Container) -> Size:
-    """The size that a container is held to: its limits, and its share where a quota of its namespace has a bound."""
+    """Return the limits of a container. Where a quota bounds CPU or memory, its share is the limit."""
     limits = container.resources.limits if container.resources else None
     counts = bounded(objects, obj)
     has_cpu, has_memory = (
@@ -101,7 +100,7 @@ def _held(objects: Objects, obj: Instance, container: Container) -> Size:
 
 
 def _where(obj: Instance) -> dict[str, str]:
-    """Tell a replica of a workload where it is, and which of how many."""
+    """Return the variables with the city, cell, ordinal and term of a workload's replica; others have none."""
     labels, annotations = obj.metadata.labels, obj.metadata.annotations
     if CITY_LABEL not in labels:
         return {}
@@ -114,7 +113,7 @@ def _where(obj: Instance) -> dict[str, str]:
 
 
 def _volumes(objects: Objects, obj: Instance) -> dict[str, dict[str, bytes]]:
-    """The files of volumes, by the place that each volume has inside."""
+    """Return the files of volumes, by mount path."""
     found: dict[str, dict[str, bytes]] = {}
     namespace = obj.metadata.namespace
     for volume in obj.spec.volumes:
@@ -124,6 +123,6 @@ def _volumes(objects: Objects, obj: Instance) -> dict[str, dict[str, bytes]]:
         else:
             assert volume.config_map is not None
             values = config(objects, namespace, volume.config_map.name)
-        # The same place can be written in several ways.
+        # One path can be written in several ways.
         found.setdefault(str(PurePosixPath(volume.mount_path)), {}).update(values)
     return found

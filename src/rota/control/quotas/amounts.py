@@ -1,4 +1,4 @@
-"""Amounts of all that a quota counts."""
+"""Amounts of the resources that a quota counts: instances, CPU, memory, storage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NANOS_A_MILLI = UNIT_NANOS // 1000
 
 
 class Amount(NamedTuple):
-    """So much of everything that is counted."""
+    """An amount of each counted resource."""
 
     instances: int = 0
     cpu_nanos: int = 0
@@ -24,7 +24,7 @@ class Amount(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """The most of everything that may be used. None: there is no bound."""
+    """The most that may be used of each resource. None: no bound."""
 
     instances: int | None = None
     cpu_nanos: int | None = None
@@ -32,7 +32,7 @@ class Bound(NamedTuple):
     storage_bytes: int | None = None
 
     def short(self, used: Amount, one: Amount) -> list[str]:
-        """Return what there is too little of for one more such amount."""
+        """Return the names of the resources that do not suffice for one more such amount."""
         return [
             name
             for name, most, has, more in zip(NAMES, self, used, one, strict=True)
@@ -50,12 +50,12 @@ NAMES = ("instances", "cpu", "memory", "storage")
 
 
 def names_of(hard: Budget) -> list[str]:
-    """Return of what a budget has a bound."""
+    """Return the names of the resources that a budget bounds."""
     return [name for name, most in zip(NAMES, bound_of(hard), strict=True) if most is not None]
 
 
 def amount_of(size: Size) -> Amount:
-    """Return what an instance of a size takes. What its size leaves open is not counted."""
+    """Return the amount that an instance of a size takes. A resource without a size is not counted."""
     return Amount(1, size.cpu_nanos or 0, size.memory_bytes or 0, size.storage_bytes or 0)
 
 
@@ -69,7 +69,7 @@ def bound_of(hard: Budget | Used) -> Bound:
 
 
 def used_of(amount: Amount) -> Used:
-    """Return an amount as it is written."""
+    """Return an amount in the form of a status."""
     instances, cpu, memory, storage = amount
     return Used(
         instances=instances,
@@ -80,7 +80,7 @@ def used_of(amount: Amount) -> Used:
 
 
 def parsed(used: Used | None) -> Amount:
-    """Return an amount as it was written."""
+    """Read an amount from a status."""
     return Amount(*(each or 0 for each in bound_of(used or Used())))
 
 

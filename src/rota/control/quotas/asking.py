@@ -1,4 +1,4 @@
-"""What the owners of instances ask of their namespace's quota."""
+"""Requests of the owners of instances for a share of their namespace's quota: QuotaClaims and gates."""
 
 from __future__ import annotations
 
@@ -20,28 +20,27 @@ from rota.engine import Context
 from rota.engine.objects import Objects, get
 
 READS = (Quota, QuotaClaim, InstanceType)
-"""Kinds that whoever makes instances has to see."""
+"""Kinds that a controller that makes instances has to read."""
 QUOTA_NAME = "default"
 """The one Quota of a namespace that is enforced."""
 
 
 def quota_of(objects: Objects, namespace: str) -> Quota | None:
-    """Return the quota of a namespace, if there is one."""
     return get(objects, Quota, QUOTA_NAME, namespace)
 
 
 def gates_of(objects: Objects, namespace: str) -> tuple[str, ...]:
-    """Return the gates that new instances of a namespace have: where there is a quota, they wait for that."""
+    """Return the gates of new instances in a namespace: the quota gate if the namespace has a quota."""
     return () if quota_of(objects, namespace) is None else (QUOTA_GATE,)
 
 
 def is_charged_here(objects: Objects, instance: Instance) -> bool:
-    """Report whether an instance is charged to the quota of its namespace here. What a cell runs for its hub is not."""
+    """Report whether an instance is charged to its namespace's quota here. The hub charges what a cell runs for it."""
     return _of_hub(objects, instance) is None
 
 
 def bounded(objects: Objects, instance: Instance) -> Collection[str]:
-    """Return of what the quota that an instance is charged to has a bound: `cpu`, `memory` and others."""
+    """Return the names of the resources, such as `cpu`, that the quota of an instance bounds, here or at the hub."""
     deployment = _of_hub(objects, instance)
     if deployment is not None:
         return deployment.metadata.annotations.get(BOUNDED, "").split(",")
@@ -52,7 +51,7 @@ def bounded(objects: Objects, instance: Instance) -> Collection[str]:
 
 
 def _of_hub(objects: Objects, instance: Instance) -> WorkloadDeployment | None:
-    """Return the deployment of an instance that a cell runs for its hub; None: it is the cell's own."""
+    """Return the deployment for which a cell runs an instance for its hub; None: the instance is the cell's own."""
     owner = controller_of(instance)
     if owner is None or owner.kind != WorkloadDeployment.api.name:
         return None
@@ -61,7 +60,7 @@ def _of_hub(objects: Objects, instance: Instance) -> WorkloadDeployment | None:
 
 
 def gated(objects: Objects, instance: Instance) -> Instance:
-    """Return an instance as it is made: where there is a quota, it waits for that."""
+    """Return an instance with the quota gate added, if it is charged to a quota here."""
     if not is_charged_here(objects, instance):
         return instance
     there = [one.name for one in instance.spec.scheduling_gates]
@@ -73,14 +72,14 @@ def gated(objects: Objects, instance: Instance) -> Instance:
 
 
 def claim_name(owner: Object) -> str:
-    """Return the name of the claim of an owner of instances, in its namespace."""
+    """Return the name of an owner's QuotaClaim, in its namespace."""
     return tailed(owner.api.singular, owner.metadata.name, kind=owner.api.name)
 
 
 async def ask(context: Context, owner: Object, template: InstanceTemplate, count: int) -> None:
-    """Ask for so many instances of a template: what was granted stays while one of them is made anew.
+    """Write the QuotaClaim of an owner: `count` instances of a template. The grant stays while one is recreated.
 
-    Where there is no quota nothing is asked for, and nothing is written.
+    Writes nothing if the namespace has no quota, and deletes a claim that is left from one.
     """
     meta = owner.metadata
     kind: Any = QuotaClaim
@@ -98,7 +97,7 @@ async def ask(context: Context, owner: Object, template: InstanceTemplate, count
             await context.client.update(msgspec.structs.replace(there, spec=spec))
         return
     if there is not None:
-        # Of a namesake that is gone.
+        # Left by an earlier owner of this name.
         await unless_overtaken(context.client.delete(kind, name, namespace=meta.namespace, uid=there.metadata.uid))
     reference = OwnerReference(
         api_version=owner.api.api_version, kind=owner.api.name, name=meta.name, uid=meta.uid, controller=True

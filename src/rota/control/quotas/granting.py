@@ -1,11 +1,11 @@
-"""Who gets how much of a budget: the ledger and all wishes in, a new ledger out.
+"""Plan the grants of a budget: the ledger and all demands in, a new ledger out.
 
-- *Never over.* What is granted fits into the budget. A budget that was lowered grants nothing until enough is free.
-- *What runs counts.* Whatever was started holds its slot, granted or not, until it is gone. Nothing that runs is ended.
-- *Slots are kept.* An owner keeps a slot while an instance is there that has it, or while it wants one of that size: an
-  instance that is made anew needs no new grant.
-- *In order.* Who has waited longest gets what fits, and nobody behind it gets anything before it has all. What would
-  not fit into the whole budget does not stand in the way.
+- *Never over.* New grants fit into the budget. A budget that was lowered grants nothing until enough is free.
+- *What runs counts.* A started instance uses its slot, granted or not, until it is gone. Nothing that runs is ended.
+- *Slots are kept.* An owner keeps a slot while it has an instance of that size, or wants one: an instance that is
+  recreated needs no new grant.
+- *In order.* The owner that has waited longest gets what fits, and nobody behind it gets anything before it has all.
+  A demand that would not fit into the whole budget is skipped.
 
 Never: reads a clock or an object.
 """
@@ -20,31 +20,30 @@ from rota.control.quotas.amounts import Amount, Bound
 
 
 class Slot(NamedTuple):
-    """A size of one owner's instances."""
+    """An owner and one size of its instances: the unit of the ledger."""
 
     kind: str
     name: str
     uid: str
     hash: str
-    """Tells sizes apart."""
+    """The hash of the size."""
 
 
-class Wish(NamedTuple):
-    """What an owner has of a size, and wants."""
+class Demand(NamedTuple):
+    """The instances of one size that an owner has and wants."""
 
     slot: Slot
     size: Amount
     wanted: int = 0
-    """Instances of this size that the owner is to have."""
     there: int = 0
-    """Instances that are there, started or not."""
+    """Existing instances, gated or not."""
     running: int = 0
-    """Of these, those that may run."""
+    """Existing instances without the quota gate."""
     since: float = 0.0
-    """Since when the oldest of the others waits."""
+    """Creation time of the oldest gated instance."""
 
 
-class Held(NamedTuple):
+class Grant(NamedTuple):
     """An entry of the ledger."""
 
     number: int
@@ -52,54 +51,51 @@ class Held(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A wish that the budget has too little for."""
+    """A demand that could not be granted in full."""
 
     slot: Slot
     number: int
     short: Sequence[str]
-    """What there is too little of. Empty: others waited before."""
+    """Resources that do not suffice. Empty: others have waited for longer."""
     is_too_large: bool = False
-    """One of it is more than the whole budget."""
+    """One such instance takes more than the whole budget."""
 
 
-class Granting(NamedTuple):
-    """What is decided."""
-
-    ledger: Mapping[Slot, Held]
+class GrantPlan(NamedTuple):
+    ledger: Mapping[Slot, Grant]
     used: Amount
     waiting: Sequence[Waiting]
 
 
-def grant(hard: Bound, ledger: Mapping[Slot, Held], wishes: Iterable[Wish]) -> Granting:
-    """Decide who holds how much from now on."""
-    everyone = sorted(wishes, key=lambda one: (one.since, one.slot))
-    after: dict[Slot, Held] = {}
+def plan_grants(hard: Bound, ledger: Mapping[Slot, Grant], demands: Iterable[Demand]) -> GrantPlan:
+    everyone = sorted(demands, key=lambda one: (one.since, one.slot))
+    after: dict[Slot, Grant] = {}
     used = Amount()
-    for wish in everyone:
-        before = ledger.get(wish.slot)
-        keep = max(wish.running, min(before.number if before is not None else 0, max(wish.there, wish.wanted)))
+    for demand in everyone:
+        before = ledger.get(demand.slot)
+        keep = max(demand.running, min(before.number if before is not None else 0, max(demand.there, demand.wanted)))
         if keep:
-            after[wish.slot] = Held(keep, wish.size)
-            used = used.plus(wish.size, keep)
+            after[demand.slot] = Grant(keep, demand.size)
+            used = used.plus(demand.size, keep)
     waiting: list[Waiting] = []
     is_blocked = False
-    for wish in everyone:
-        has = after[wish.slot].number if wish.slot in after else 0
-        need = wish.there - has
+    for demand in everyone:
+        has = after[demand.slot].number if demand.slot in after else 0
+        need = demand.there - has
         if need <= 0:
             continue
-        if hard.short(Amount(), wish.size):
-            waiting.append(Waiting(wish.slot, need, hard.short(Amount(), wish.size), is_too_large=True))
+        if hard.short(Amount(), demand.size):
+            waiting.append(Waiting(demand.slot, need, hard.short(Amount(), demand.size), is_too_large=True))
             continue
-        if is_blocked or (wish.slot not in after and len(after) >= HOLDERS_MAX):
-            waiting.append(Waiting(wish.slot, need, ()))
+        if is_blocked or (demand.slot not in after and len(after) >= HOLDERS_MAX):
+            waiting.append(Waiting(demand.slot, need, ()))
             continue
-        room = hard.room(used, wish.size)
+        room = hard.room(used, demand.size)
         given = need if room is None else min(need, room)
         if given:
-            after[wish.slot] = Held(has + given, wish.size)
-            used = used.plus(wish.size, given)
+            after[demand.slot] = Grant(has + given, demand.size)
+            used = used.plus(demand.size, given)
         if given < need:
             is_blocked = True
-            waiting.append(Waiting(wish.slot, need - given, hard.short(used, wish.size)))
-    return Granting(after, used, waiting)
+            waiting.append(Waiting(demand.slot, need - given, hard.short(used, demand.size)))
+    return GrantPlan(after, used, waiting)

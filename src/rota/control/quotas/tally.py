@@ -1,4 +1,4 @@
-"""The instances of a namespace by who owns them and how large they are, kept up to date by the news of each."""
+"""The instances of a namespace by owner and size, kept up to date from watch events."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from rota.control.instances import Size
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import QUOTA_GATE
 from rota.control.quotas.amounts import Amount, amount_of
-from rota.control.quotas.granting import Held, Slot, Wish
+from rota.control.quotas.granting import Demand, Grant, Slot
 
 
 class Counted(NamedTuple):
-    """What matters of one instance."""
-
     slot: Slot
     size: Amount
     is_gated: bool
     ordinal: int
     since: float
-    is_told: bool = False
-    """A cell has said so. How large it is, and that it is there at all, is as true as the cell is."""
+    is_reported: bool = False
+    """It comes from a cell's report: its existence and its size are as trustworthy as the cell."""
 
 
 class Tally:
-    """What is there in one namespace."""
+    """The instances and QuotaClaims of one namespace."""
 
     def __init__(
         self, size_of: Callable[[Instance], Size], is_charged: Callable[[Instance], bool] = lambda instance: True
@@ -38,17 +36,17 @@ class Tally:
         """By the name of the instance."""
         self._slots: dict[Slot, set[str]] = {}
         self._wanted: dict[str, tuple[str, dict[str, int]]] = {}
-        """By the name of a QuotaClaim: an owner, and how many instances of each size it is to have."""
+        """By the name of a QuotaClaim: the owner's uid, and the number of instances for each hash of a size."""
 
     def clear(self) -> None:
         self._counted.clear()
         self._slots.clear()
 
-    def see(self, instance: Instance) -> bool:
-        """Take an instance as it is now, and return whether something that matters has changed."""
+    def count(self, instance: Instance) -> bool:
+        """Count an instance as it is now. Returns whether the tally has changed."""
         if not self._is_charged(instance):
             return False
-        name, now = instance.metadata.name, self._count(instance)
+        name, now = instance.metadata.name, self._counted_as(instance)
         before = self._counted.get(name)
         if before == now:
             return False
@@ -58,8 +56,8 @@ class Tally:
         self._slots.setdefault(now.slot, set()).add(name)
         return True
 
-    def miss(self, name: str) -> bool:
-        """An instance is gone. Returns whether it was counted."""
+    def drop(self, name: str) -> bool:
+        """Remove an instance. Returns whether it was counted."""
         before = self._counted.pop(name, None)
         if before is None:
             return False
@@ -73,7 +71,7 @@ class Tally:
             del self._slots[counted.slot]
 
     def claim(self, claim: QuotaClaim) -> bool:
-        """Take a claim as it is now, and return whether it asks for something else than before."""
+        """Take a claim as it is now. Returns whether it asks for something else than before."""
         now = claim.spec.owner.uid, {one.hash: one.count for one in claim.spec.slots}
         if self._wanted.get(claim.metadata.name) == now:
             return False
@@ -83,8 +81,8 @@ class Tally:
     def drop_claim(self, name: str) -> bool:
         return self._wanted.pop(name, None) is not None
 
-    def wishes(self, ledger: Mapping[Slot, Held]) -> Iterable[Wish]:
-        """Return what each owner has and wants, and what those want who are in the ledger and have nothing left."""
+    def demands(self, ledger: Mapping[Slot, Grant]) -> Iterable[Demand]:
+        """Return the demand for each slot, also for slots of the ledger without an instance."""
         wanted = dict(self._wanted.values())
         there_of: dict[str, int] = {}
         for slot, names in self._slots.items():
@@ -92,15 +90,15 @@ class Tally:
         for slot in {**dict.fromkeys(self._slots), **dict.fromkeys(ledger)}:
             there = [self._counted[name] for name in self._slots.get(slot, ())]
             gated = [one.since for one in there if one.is_gated]
-            # What it has of other sizes is part of all that it wants.
+            # Its instances of other sizes are part of the number that it wants.
             others = there_of.get(slot.uid, 0) - len(there)
             claimed = wanted.get(slot.uid)
             count, running = len(there), len(there) - len(gated)
-            if claimed is not None and any(one.is_told for one in there):
-                # A cell cannot make a tenant use more than the hub has asked of it, now or before.
+            if claimed is not None and any(one.is_reported for one in there):
+                # A cell cannot charge a tenant for more than the hub has asked of the cell, now or before.
                 most = max(claimed.get(slot.hash, 0), ledger[slot].number if slot in ledger else 0)
                 count, running = min(count, most), min(running, most)
-            yield Wish(
+            yield Demand(
                 slot,
                 there[0].size if there else ledger[slot].size,
                 wanted=max(0, sum((claimed or {}).values()) - others),
@@ -110,14 +108,14 @@ class Tally:
             )
 
     def gated(self, slot: Slot) -> list[str]:
-        """Return the names of those that wait, in the order in which they are let go on."""
+        """Return the names of the gated instances of a slot, in the order in which their gates are opened."""
         names = (name for name in self._slots.get(slot, ()) if self._counted[name].is_gated)
         return sorted(names, key=lambda name: (self._counted[name].ordinal, name))
 
     def running(self, slot: Slot) -> int:
         return sum(not self._counted[name].is_gated for name in self._slots.get(slot, ()))
 
-    def _count(self, instance: Instance) -> Counted:
+    def _counted_as(self, instance: Instance) -> Counted:
         size = self._size_of(instance)
         created = instance.metadata.creation_timestamp
         return Counted(
@@ -131,7 +129,7 @@ class Tally:
 
 
 def slot_of(instance: Instance, size: Size) -> Slot:
-    """Return what an instance takes a slot of. One that nobody owns has one of its own."""
+    """Return the slot of an instance. An instance without an owner has one of its own."""
     owner = controller_of(instance)
     if owner is None:
         return Slot(Instance.api.name, instance.metadata.name, instance.metadata.uid, size.hash())
@@ -139,5 +137,5 @@ def slot_of(instance: Instance, size: Size) -> Slot:
 
 
 def is_gated(instance: Instance) -> bool:
-    """Report whether an instance waits for its quota."""
+    """Report whether an instance waits for the quota of its own plane."""
     return any(gate.name == QUOTA_GATE for gate in instance.spec.scheduling_gates)

@@ -1,7 +1,7 @@
-"""Firing: the Tasks of ticks are made and written down, those of many schedules in one commit where the server can.
+"""Fire schedules: create the Tasks of their ticks and write their status, in one commit if the server can.
 
-Whoever fires has read the schedule, and what it writes is refused when that has changed since. So two processes that
-both take themselves for the leader do not fire a tick twice; the names of Tasks do the rest.
+The commit has the schedule's resourceVersion as its precondition, and the name of a Task follows from its tick. So two
+processes that both take themselves for the leader do not fire a tick twice.
 """
 
 from __future__ import annotations
@@ -16,12 +16,19 @@ from rota.api import Schedule, Task
 from rota.api.cron import Cron
 from rota.api.function import ScheduleStatus
 from rota.client import Operation, status_body
-from rota.control.gate import status_of
-from rota.control.schedules.keeping import kept, release
+from rota.control.gate import Problem, status_of
+from rota.control.schedules.finalizers import release, with_finalizer
 from rota.control.schedules.making import Body, task_name, task_of
-from rota.control.schedules.planner import Plan, plan
-from rota.control.schedules.runs import Run, Runs, identity, schedule_of, told
-from rota.control.schedules.statuses import INVALID_TASK, Problem, invalid_task, planned, problem_said, refused, said
+from rota.control.schedules.planner import TickPlan, plan
+from rota.control.schedules.runs import Run, Runs, identity, schedule_of, with_runs
+from rota.control.schedules.statuses import (
+    INVALID_TASK,
+    invalid_task,
+    recorded_problem,
+    with_error,
+    with_plan,
+    with_ready,
+)
 from rota.engine import Context
 from rota.engine.references import id_of
 from rota.registry import ApiError
@@ -31,7 +38,7 @@ from rota.registry.errors import conflict
 log = logging.getLogger(__name__)
 
 TRIES_MAX = 5
-"""Of firing, where others change the schedule meanwhile."""
+"""Tries to fire a schedule that others change meanwhile."""
 
 _MADE: Body = {}
 CANCEL: Body = {"spec": {"cancel": True}}
@@ -40,7 +47,7 @@ Read = Callable[[Schedule], Cron | None]
 """The cron of a schedule that may fire; None if it may not."""
 
 
-class Made(NamedTuple):
+class TickTask(NamedTuple):
     """A Task of a tick."""
 
     tick: int
@@ -52,19 +59,19 @@ class Made(NamedTuple):
         return Run(self.name, "", self.tick, manual=False, phase="")
 
 
-class Shot(NamedTuple):
-    """A schedule that fires: what is made, and what it says then."""
+class Launch(NamedTuple):
+    """The writes by which one schedule fires: new Tasks, Tasks to cancel, and the next status."""
 
     schedule: Schedule
-    plan: Plan
-    tasks: tuple[Made, ...]
+    plan: TickPlan
+    tasks: tuple[TickTask, ...]
     cancel: tuple[str, ...]
     status: ScheduleStatus
     prepared: Sequence[Operation] = ()
-    """What is to be written, decided already."""
+    """The operations, if they were prepared before."""
 
     def operations(self, *, quick: bool) -> Sequence[Operation]:
-        """`quick`: for the registry of this process."""
+        """Return the writes. `quick`: in the form that only the registry of this process takes."""
         if self.prepared:
             return self.prepared
         namespace = self.schedule.metadata.namespace
@@ -93,8 +100,8 @@ class Firing:
         self._runs = runs
         self._read = read
 
-    def aim(self, schedule: Schedule, now: float | None = None) -> Shot | float | None:
-        """What a schedule does now, or at a moment to come; or when it is due, if it does nothing then."""
+    def plan_launch(self, schedule: Schedule, now: float | None = None) -> Launch | float | None:
+        """Plan the launch of a schedule now, or at a later moment; or return the time at which it is due, if ever."""
         cron = self._read(schedule)
         if cron is None:
             return None
@@ -103,128 +110,137 @@ class Firing:
         if not found.is_due:
             return found.wake
         names = {tick: task_name(schedule, tick) for tick in found.fire}
-        tasks = tuple(Made(tick, name, task_of(schedule, tick, name)) for tick, name in names.items())
-        return self._shot(schedule, found, tasks, cron.text)
+        tasks = tuple(TickTask(tick, name, task_of(schedule, tick, name)) for tick, name in names.items())
+        return self._launch(schedule, found, tasks, cron.text)
 
-    def _shot(
-        self, schedule: Schedule, found: Plan, tasks: tuple[Made, ...], text: str, problem: Problem | None = None
-    ) -> Shot:
-        # One that was made already may have been heard of.
+    def _launch(
+        self,
+        schedule: Schedule,
+        found: TickPlan,
+        tasks: tuple[TickTask, ...],
+        text: str,
+        problem: Problem | None = None,
+    ) -> Launch:
+        # The runs may include a Task of this launch that was created already.
         made = {task.name: task.run for task in tasks}
         runs = (made | {run.name: run for run in self._runs.of(schedule)}).values()
-        status = told(planned(status_of(schedule), found, text), runs)
+        status = with_runs(with_plan(status_of(schedule), found, text), runs)
         if problem is not None:
-            status = refused(status, problem)
+            status = with_error(status, problem)
         elif not found.fire and not found.found:
-            problem = problem_said(schedule)
-        status = said(schedule, status, problem, status.region, self._context.clock.time())
-        return Shot(schedule, found, tasks, found.cancel, status)
+            problem = recorded_problem(schedule)
+        status = with_ready(schedule, status, problem, status.region, self._context.clock.time())
+        return Launch(schedule, found, tasks, found.cancel, status)
 
-    def prepared(self, schedule: Schedule, due: float) -> Shot | None:
-        """What a schedule will do when it is due, made ready; None if nothing can be said of that now."""
-        aimed = self.aim(schedule, due)
-        if not isinstance(aimed, Shot):
+    def prepared(self, schedule: Schedule, due: float) -> Launch | None:
+        """Prepare the launch of a schedule for when it is due; None: it cannot be prepared."""
+        planned_launch = self.plan_launch(schedule, due)
+        if not isinstance(planned_launch, Launch):
             return None
         try:
-            prepared = self._client.prepare(aimed.operations(quick=True), due)
+            prepared = self._client.prepare(planned_launch.operations(quick=True), due)
         except ApiError as error:
-            log.debug("%s cannot be made ready: %s", id_of(schedule), error)
+            log.debug("%s cannot be prepared: %s", id_of(schedule), error)
             return None
-        # Of many, all that is kept is what is left to do.
-        return aimed._replace(prepared=prepared, tasks=tuple(task._replace(body=_MADE) for task in aimed.tasks))
+        # The bodies are in `prepared`: to save memory, they are kept only once.
+        return planned_launch._replace(
+            prepared=prepared, tasks=tuple(task._replace(body=_MADE) for task in planned_launch.tasks)
+        )
 
-    async def together(self, shots: Sequence[Shot]) -> bool:
-        """Fire several in one commit. Whether that was done; if not, nothing was."""
+    async def together(self, launches: Sequence[Launch]) -> bool:
+        """Fire several schedules in one commit. Returns False if nothing was written."""
         if not self._client.atomic:
             return False
         try:
-            await self._commit(shots)
+            await self._commit(launches)
         except ApiError as error:
-            log.debug("%d schedules cannot fire together: %s", len(shots), error)
+            log.debug("%d schedules cannot fire together: %s", len(launches), error)
             return False
         return True
 
     async def alone(self, schedule: Schedule) -> float | None:
-        """Fire one, whatever is in the way of that. Returns when it is due again. Raises ApiError, OSError."""
+        """Fire one schedule, again after conflicts. Returns when it is due again. Raises ApiError, OSError."""
         for left in reversed(range(TRIES_MAX)):
-            aimed = self.aim(schedule)
-            if not isinstance(aimed, Shot):
-                return aimed
+            planned_launch = self.plan_launch(schedule)
+            if not isinstance(planned_launch, Launch):
+                return planned_launch
             try:
-                await (self._at_once(aimed) if self._client.atomic else self._step_by_step(aimed))
+                await (self._at_once(planned_launch) if self._client.atomic else self._step_by_step(planned_launch))
             except ApiError as error:
                 if error.reason != "Conflict" or not left:
                     raise
             else:
-                return aimed.plan.wake
+                return planned_launch.plan.wake
             fresh = await self._fresh(schedule)
             if fresh is None:
                 return None
             schedule = fresh
         raise AssertionError("the last try returns or raises")
 
-    async def _at_once(self, shot: Shot) -> None:
-        """In one commit. Nothing is made that is not written down, whoever else fires."""
+    async def _at_once(self, launch: Launch) -> None:
+        """Fire in one commit, without the Tasks that the server refuses."""
         try:
-            await self._commit([shot])
+            await self._commit([launch])
         except ApiError as error:
             if not self._client.atomic:
-                await self._step_by_step(shot)
+                await self._step_by_step(launch)
                 return
             if _is_passing(error):
                 raise
         else:
             return
-        await self._cancel(shot)
-        possible = await self._possible(shot, dry_run=True)
+        await self._cancel(launch)
+        possible = await self._possible(launch, dry_run=True)
         await self._commit([possible._replace(cancel=())])
 
-    async def _step_by_step(self, shot: Shot) -> None:
-        """Where there is no such thing as one commit: make, write down, let go.
+    async def _step_by_step(self, launch: Launch) -> None:
+        """Fire in several writes: create the Tasks with a finalizer, write the status, remove the finalizers.
 
-        Made a second time, it is there already: it cannot vanish before it is written down. After that it can, so it
-        is looked first whether it is; what is known here may be behind.
+        A Task with the finalizer cannot vanish, so that a repeated creation finds it. A recorded Task can vanish: so
+        the schedule is read from the server first, since the cache may lag behind.
         """
-        meta = shot.schedule.metadata
-        fresh = await self._fresh(shot.schedule)
+        meta = launch.schedule.metadata
+        fresh = await self._fresh(launch.schedule)
         if fresh is None or fresh.metadata.resource_version != meta.resource_version:
             raise conflict(Schedule.api, meta.name)
         made = await self._possible(
-            shot._replace(tasks=tuple(task._replace(body=kept(task.body)) for task in shot.tasks)), dry_run=False
+            launch._replace(tasks=tuple(task._replace(body=with_finalizer(task.body)) for task in launch.tasks)),
+            dry_run=False,
         )
-        await self._cancel(shot)
+        await self._cancel(launch)
         self._note([made])
-        await self._context.write_status(shot.schedule, made.status)
-        for tick in (*shot.plan.found, *shot.plan.fire):
-            await release(self._client, meta.namespace, task_name(shot.schedule, tick))
+        await self._context.write_status(launch.schedule, made.status)
+        for tick in (*launch.plan.found, *launch.plan.fire):
+            await release(self._client, meta.namespace, task_name(launch.schedule, tick))
 
-    async def _possible(self, shot: Shot, *, dry_run: bool) -> Shot:
-        """What the server takes of it. A tick whose Task it does not take is passed over; one that is there was fired.
+    async def _possible(self, launch: Launch, *, dry_run: bool) -> Launch:
+        """Create the Tasks, and return the launch as far as the server accepts it.
 
-        With a dry run only those that are still to be made are left in it.
+        A tick whose Task is refused is skipped; one whose Task exists counts as fired. A dry run creates nothing, and
+        leaves the Tasks in the launch that do not exist yet.
         """
-        left: list[Made] = []
+        left: list[TickTask] = []
         missing: list[int] = []
         problem: Problem | None = None
-        for task in shot.tasks:
+        for task in launch.tasks:
             try:
                 await self._client.create(task.body, dry_run=dry_run)
                 left.append(task)
             except ApiError as error:
                 if _is_passing(error):
                     raise
-                wrong = await self._in_the_way(shot.schedule, task, error)
+                wrong = await self._in_the_way(launch.schedule, task, error)
                 if wrong is not None:
                     problem = wrong
                     missing.append(task.tick)
         if problem is not None:
-            self._context.warn_once(shot.schedule, problem.reason, problem.message)
-        fire = tuple(tick for tick in shot.plan.fire if tick not in missing)
-        found = shot.plan._replace(fire=fire, skipped=shot.plan.skipped + len(missing))
-        return self._shot(shot.schedule, found, tuple(left), shot.status.observed_cron or "", problem)
+            self._context.warn_once(launch.schedule, problem.reason, problem.message)
+        fire = tuple(tick for tick in launch.plan.fire if tick not in missing)
+        found = launch.plan._replace(fire=fire, skipped=launch.plan.skipped + len(missing))
+        return self._launch(launch.schedule, found, tuple(left), launch.status.observed_cron or "", problem)
 
-    async def _in_the_way(self, schedule: Schedule, task: Made, error: ApiError) -> Problem | None:
-        """Why a Task is not made; None if it was made before."""
+    async def _in_the_way(self, schedule: Schedule, task: TickTask, error: ApiError) -> Problem | None:
+        """Return the problem for which a Task could not be created; None: it is this schedule's, created before."""
         if error.reason != "AlreadyExists":
             return invalid_task(error)
         kind: Any = Task
@@ -232,30 +248,30 @@ class Firing:
         there: Task = await self._client.get(kind, name, namespace=schedule.metadata.namespace)
         if schedule_of(there) == identity(schedule):
             return None
-        return Problem(INVALID_TASK, f"there is a Task/{name} that is not of this schedule: delete it")
+        return Problem(INVALID_TASK, f"Task/{name} exists and is not of this schedule: delete it")
 
-    async def _cancel(self, shot: Shot) -> None:
-        for name in shot.cancel:
+    async def _cancel(self, launch: Launch) -> None:
+        for name in launch.cancel:
             try:
-                await self._client.patch(Task.api, name, CANCEL, namespace=shot.schedule.metadata.namespace)
+                await self._client.patch(Task.api, name, CANCEL, namespace=launch.schedule.metadata.namespace)
             except ApiError as error:
                 if error.code not in (404, 409):
                     raise
 
-    async def _commit(self, shots: Sequence[Shot]) -> None:
+    async def _commit(self, launches: Sequence[Launch]) -> None:
         quick = self._client.in_process
-        for shot in shots:
-            self._context.memory.expect(id_of(shot.schedule), shot.status)
+        for launch in launches:
+            self._context.memory.expect(id_of(launch.schedule), launch.status)
         try:
-            await self._client.batch([one for shot in shots for one in shot.operations(quick=quick)], typed=True)
+            await self._client.batch([one for launch in launches for one in launch.operations(quick=quick)], typed=True)
         except BaseException:
-            for shot in shots:
-                self._context.memory.unexpect(id_of(shot.schedule))
+            for launch in launches:
+                self._context.memory.unexpect(id_of(launch.schedule))
             raise
-        self._note(shots)
+        self._note(launches)
 
     async def _fresh(self, schedule: Schedule) -> Schedule | None:
-        """A schedule as the server has it now: what is known of it may be behind."""
+        """Read a schedule from the server, since the cache may lag behind; None: it is gone."""
         kind: Any = Schedule
         meta = schedule.metadata
         try:
@@ -266,13 +282,13 @@ class Firing:
             raise
         return found if found.metadata.uid == meta.uid else None
 
-    def _note(self, shots: Sequence[Shot]) -> None:
-        """What was made counts at once, also where the news of it takes a while."""
-        for shot in shots:
-            for task in shot.tasks:
-                self._runs.note(shot.schedule, task.run)
+    def _note(self, launches: Sequence[Launch]) -> None:
+        """Count created Tasks at once, before their watch events arrive."""
+        for launch in launches:
+            for task in launch.tasks:
+                self._runs.add(launch.schedule, task.run)
 
 
 def _is_passing(error: ApiError) -> bool:
-    """Whether the same may be taken another time."""
+    """Report whether the same write may succeed later."""
     return error.reason == "Conflict" or error.code >= 500 or error.code == 429

@@ -1,4 +1,4 @@
-"""When each of many things is due: one heap for all of them."""
+"""A heap of names by due time."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 STALE_MAX = 1_000
-"""Entries beside two a thing that are kept after they were overtaken."""
+"""Stale entries, beyond two for each name, that are kept before the heap is rebuilt."""
 
 
 class Heap:
-    """Names and when each is due. One that has been set to another time, or taken out, is passed over."""
+    """Names with a due time each. Setting a name anew replaces its time."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, str]] = []
@@ -38,14 +38,14 @@ class Heap:
         self._due.pop(name, None)
 
     def next_due(self) -> float | None:
-        """When the first one is due."""
+        """Return the earliest due time."""
         heap = self._heap
         while heap and self._due.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
         return heap[0][0] if heap else None
 
     def due_by(self, moment: float, most: int) -> list[tuple[float, str]]:
-        """Some of those that are due by a moment, and when each is. They stay."""
+        """Return up to `most` names that are due by a moment, in no order, with their times. They stay in the heap."""
         found: list[tuple[float, str]] = []
         places, heap = [0], self._heap
         while places and len(found) < most:
@@ -57,7 +57,7 @@ class Heap:
         return found
 
     def pop_due(self, now: float, most: int) -> list[str]:
-        """Those that are due by now, the first ones of them, each no longer in here."""
+        """Remove and return up to `most` names that are due now, the earliest first."""
         found: list[str] = []
         while len(found) < most and (due := self.next_due()) is not None and due <= now:
             name = heappop(self._heap)[1]

@@ -1,4 +1,4 @@
-"""The Task of a tick: its name, which nobody else's has, and what it is told of its schedule."""
+"""The Task of a tick: its unique name, its body, and the variables with its schedule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from rota.api import Schedule, Task
 from rota.api.templates import ticks
-from rota.control.functions import labels
+from rota.control.functions import call_tasks
 from rota.control.instances.names import LABEL_LENGTH_MAX, tailed
 from rota.registry import privileges
 
@@ -20,7 +20,7 @@ SCHEDULE_UID = "rota.dev/schedule-uid"
 SCHEDULED_TIME = "rota.dev/scheduled-time"
 TRIGGER = "rota.dev/trigger"
 COUNTED = "rota.dev/run-counted"
-"""On the Task of a run by hand: the schedule has counted it."""
+"""Annotation of the Task of a manual run: the schedule has counted it."""
 CRON = "cron"
 MANUAL = "manual"
 
@@ -28,22 +28,22 @@ Body = dict[str, Any]
 
 
 def task_name(schedule: Schedule, tick: int) -> str:
-    """The name of a tick's Task: the same whoever makes it, and whenever. It ends in a hash of all that counts."""
+    """Return the name of a tick's Task, which depends on the schedule and the tick only. It ends in a hash of both."""
     return tailed(schedule.metadata.name, f"{_utc(tick):%Y%m%d%H%M}", kind=f"{schedule.metadata.uid} {tick}")
 
 
 def manual_name(schedule: Schedule, nonce: str) -> str:
-    """The name of a Task that a person asks for."""
+    """Return the name of the Task of a manual run."""
     return tailed(schedule.metadata.name, "run", kind=f"{schedule.metadata.uid} {nonce}")
 
 
 def label_of(schedule: str) -> str:
-    """The value of the label that selects the Tasks of a schedule."""
+    """Return the value of the label that selects the Tasks of a schedule."""
     return schedule if len(schedule) <= LABEL_LENGTH_MAX else tailed(schedule)
 
 
 def task_of(schedule: Schedule, tick: int, name: str, trigger: str = CRON) -> Body:
-    """A Task of a schedule, for a moment."""
+    """Return the Task of a schedule for a tick."""
     meta = schedule.metadata
     owner = {
         "apiVersion": schedule.api.api_version,
@@ -61,7 +61,7 @@ def task_of(schedule: Schedule, tick: int, name: str, trigger: str = CRON) -> Bo
         **privileges.inherited(meta.annotations),
     }
     spec = _spec(schedule, tick, name)
-    called = labels.label_of(spec["function"]["name"]) if "function" in spec else {}
+    called = call_tasks.label_of(spec["function"]["name"]) if "function" in spec else {}
     return {
         "apiVersion": Task.api.api_version,
         "kind": Task.api.name,
@@ -77,13 +77,13 @@ def task_of(schedule: Schedule, tick: int, name: str, trigger: str = CRON) -> Bo
 
 
 def _spec(schedule: Schedule, tick: int, name: str) -> Body:
-    """The spec of a Task. A function finds the schedule in its event, a command in its environment.
+    """Return the spec of a Task, with the tick filled into the template, and into the event of a function.
 
-    Both find it where the template asks for it, too.
+    A command has the tick in its `environment`.
     """
     target, meta = schedule.spec.target, schedule.metadata
-    told = {"name": meta.name, "uid": meta.uid, "runId": name, "scheduledTime": time_text(tick)}
-    fields = {**told, "time": told["scheduledTime"]}
+    run = {"name": meta.name, "uid": meta.uid, "runId": name, "scheduledTime": time_text(tick)}
+    fields = {**run, "time": run["scheduledTime"]}
     if target.task_template is not None:
         spec: Body = ticks.filled(msgspec.to_builtins(target.task_template), fields)
     else:
@@ -92,12 +92,12 @@ def _spec(schedule: Schedule, tick: int, name: str) -> Body:
     if "function" in spec:
         own = spec["function"].get("payload") or {}
         common = ticks.payload(schedule.spec.payload or {}, fields, is_data=not spec.get("dependsOn"))
-        spec["function"] = {**spec["function"], "payload": {**common, **own, "schedule": told}}
+        spec["function"] = {**spec["function"], "payload": {**common, **own, "schedule": run}}
     return spec
 
 
 def environment(task: str, annotations: Mapping[str, str]) -> dict[str, str]:
-    """What a command is told of the schedule that its Task is of, if it is of one."""
+    """Return the variables of a Task's command with its schedule; none if the Task is not of a schedule."""
     if SCHEDULE_UID not in annotations:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""The runs of schedules: what their Tasks come to, kept as they are told of."""
+"""The runs of schedules: their Tasks, kept up to date from watch events, and what a status says of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rota.api.model import TEXT_LENGTH_MAX
 from rota.control.schedules.making import COUNTED, MANUAL, SCHEDULED_TIME, TRIGGER
 
 ACTIVE_PENDING_MAX = ACTIVE_MAX // 2
-"""Runs by hand that are counted at a time: the others are when these are noted."""
+"""Manual runs that are counted at a time. The others are counted when these have their annotation."""
 
 
 class Run(NamedTuple):
@@ -23,21 +23,20 @@ class Run(NamedTuple):
     name: str
     uid: str
     tick: int
-    """The moment that it is for."""
+    """The tick, or the time of a manual run."""
     manual: bool
     phase: str
-    """Empty while it is not over."""
+    """Empty until it is over."""
     leaving: bool = False
-    """Whether it is being deleted or cancelled already."""
+    """It is being deleted or cancelled already."""
     started: datetime | None = None
     completed: datetime | None = None
     error: str | None = None
     is_counted: bool = True
-    """Whether it is among the runs that the schedule has counted for good. That of a tick is, with the tick."""
+    """It is in the schedule's `runCount`, and its Task has the annotation. The run of a tick counts with the tick."""
 
 
 def run_of(task: Task) -> Run:
-    """A Task as a run of the schedule that it is of."""
     meta, status = task.metadata, task.status
     notes = meta.annotations
     over = task.over()
@@ -57,7 +56,7 @@ def run_of(task: Task) -> Run:
 
 
 def schedule_of(task: Task | None) -> str:
-    """The schedule that a Task is of, as `identity` has it; empty if of none. It is one of the Task's own namespace."""
+    """Return the `identity` of the schedule that owns a Task, in the Task's own namespace; empty: none does."""
     if task is not None:
         for owner in task.metadata.owner_references:
             if owner.controller and owner.kind == Schedule.api.name:
@@ -66,19 +65,19 @@ def schedule_of(task: Task | None) -> str:
 
 
 def identity(schedule: Schedule) -> str:
-    """Tell a schedule apart. With its namespace: what others write in theirs is not of it, whatever it says."""
+    """Return namespace and uid. With the namespace, an owner reference from another namespace matches nothing."""
     return f"{schedule.metadata.namespace}/{schedule.metadata.uid}"
 
 
 def active(runs: Iterable[Run]) -> list[Run]:
-    """Those that are not over, oldest first."""
+    """Return the runs that are not over, oldest first."""
     return sorted((run for run in runs if not run.phase), key=_by_age)
 
 
 def too_many(runs: Collection[Run], history: History, newest: int | None) -> list[Run]:
-    """Those that are over and beyond what is kept, and strictly older than the newest tick that was fired.
+    """Return the runs to delete: over, beyond the history, and strictly older than the newest tick that was fired.
 
-    The Task of that one stays: as long as it is there, nobody can make it a second time.
+    The Task of the newest tick stays: while it exists, nobody can create it a second time.
     """
     over = sorted((run for run in runs if run.phase and not run.leaving), key=_by_age, reverse=True)
     good = [run for run in over if run.phase == "Succeeded"]
@@ -87,11 +86,11 @@ def too_many(runs: Collection[Run], history: History, newest: int | None) -> lis
     return [run for run in beyond if run.is_counted and (run.manual or newest is None or run.tick < newest)]
 
 
-def told(status: ScheduleStatus, runs: Collection[Run]) -> ScheduleStatus:
-    """A status with what came of the runs. What came of those that are gone stays.
+def with_runs(status: ScheduleStatus, runs: Collection[Run]) -> ScheduleStatus:
+    """Return a status with the state of the runs. Times and errors of runs that are gone stay.
 
-    A run by hand is counted when it comes into `active`, and stays there until that is noted on its Task: so each is
-    counted once, whatever is killed in between.
+    A manual run is counted when it enters `active`, and stays there until its Task has the annotation: so each is
+    counted once, also when the process is killed in between.
     """
     begun = (run.started or run.completed for run in runs)
     started = max((time for time in begun if time is not None), default=None)
@@ -111,7 +110,7 @@ def told(status: ScheduleStatus, runs: Collection[Run]) -> ScheduleStatus:
 
 
 def _pending(status: ScheduleStatus, runs: Collection[Run]) -> list[Run]:
-    """Runs by hand that are not counted for good, as many as there is room for; those that are counted first."""
+    """Return manual runs without the annotation, up to ACTIVE_PENDING_MAX; those that are in `active` first."""
     found = [run for run in runs if not run.is_counted]
     if len(found) > ACTIVE_PENDING_MAX:
         counted = set(status.active)
@@ -120,13 +119,13 @@ def _pending(status: ScheduleStatus, runs: Collection[Run]) -> list[Run]:
 
 
 def to_note(status: ScheduleStatus, runs: Collection[Run]) -> list[Run]:
-    """Runs by hand that a status that is written down has counted, and whose Tasks do not say so yet."""
+    """Return manual runs that a written status has counted, and whose Tasks lack the annotation."""
     counted = set(status.active)
     return [run for run in runs if not run.is_counted and run.name in counted]
 
 
 def replaced(status: ScheduleStatus, fields: dict[str, object]) -> ScheduleStatus:
-    """A status with some fields changed; the same one where none is."""
+    """Return a status with these fields; the same object if none differs."""
     changed = {name: value for name, value in fields.items() if getattr(status, name) != value}
     return msgspec.structs.replace(status, **changed) if changed else status
 
@@ -136,20 +135,20 @@ class Runs:
 
     def __init__(self) -> None:
         self._of: dict[str, dict[str, Run]] = {}
-        """By the identity of the schedule, and the name of the Task."""
+        """By the schedule's identity and the Task's name."""
 
     def of(self, schedule: Schedule) -> Collection[Run]:
         return self._of.get(identity(schedule), {}).values()
 
-    def note(self, schedule: Schedule, run: Run) -> None:
-        """What was made counts at once, also where the news of it takes a while."""
+    def add(self, schedule: Schedule, run: Run) -> None:
+        """Add the run of a Task that was just created, before its watch event arrives."""
         self._of.setdefault(identity(schedule), {}).setdefault(run.name, run)
 
-    def hear(self, old: Task | None, new: Task | None) -> bool:
-        """News of a Task. Whether it matters to the schedule that it is of."""
+    def note_task(self, old: Task | None, new: Task | None) -> bool:
+        """Take a watch event of a Task. Returns whether the status of its schedule may change."""
         whose, before = schedule_of(new or old), schedule_of(old)
         if before and before != whose and old is not None:
-            # It was let go of by a schedule that was deleted without it.
+            # Its schedule was deleted, and orphaned it.
             self._leave(before, old.metadata.name)
         if not whose:
             return False
@@ -162,7 +161,7 @@ class Runs:
         known = runs.get(run.name)
         runs[run.name] = run
         if known is None:
-            # One that a person has made is not known yet; one of a tick is written down with the tick.
+            # The run of a tick is recorded with the tick; a manual one is not yet.
             return run.manual or bool(run.phase)
         return (known.phase, known.started, known.is_counted) != (run.phase, run.started, run.is_counted)
 

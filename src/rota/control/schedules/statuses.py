@@ -1,9 +1,8 @@
-"""What is said of a schedule."""
+"""The status of a schedule: problems, conditions, counts."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 import msgspec
 
@@ -13,44 +12,37 @@ from rota.api.meta import with_condition
 from rota.api.model import TEXT_LENGTH_MAX
 from rota.api.problems import invalid
 from rota.api.templates import SCHEDULE_TEMPLATES
-from rota.control.gate import READY
-from rota.control.schedules.planner import Plan
+from rota.control.gate import READY, Problem
+from rota.control.schedules.planner import TickPlan
 from rota.control.schedules.runs import replaced
 from rota.registry import ApiError
 
 RUNS_SECONDS = 2.0
-"""What came of runs is written at most this often; with a tick it is written anyway."""
+"""Pause between two writes of the results of runs. A tick writes them at once."""
 CLOCK_BEHIND_SECONDS = 60.0
-"""By how much the clock may be behind the newest tick that was fired before that is said."""
+"""Time by which the clock may be behind the newest fired tick before that is a problem."""
 CAUSES_MAX = 5
-"""Of what is wrong with a Task, how much is told."""
+"""Causes of a refused Task that a message lists."""
 INVALID_TASK = "InvalidTask"
 INVALID_SCHEDULE = "InvalidSchedule"
 
 
-class Problem(NamedTuple):
-    """Why a schedule does not tick."""
-
-    reason: str
-    message: str
-
-
 def invalid_task(error: ApiError) -> Problem:
-    """A Task that the server does not take."""
+    """Return the problem of a Task that the server refuses."""
     causes = [f"{cause.get('field')}: {cause.get('message')}" for cause in error.causes[:CAUSES_MAX]]
     return Problem(INVALID_TASK, _cut("; ".join(causes) or error.message))
 
 
 def template_problem(schedule: Schedule) -> Problem | None:
-    """What is wrong with the template of its Tasks, as far as that can be told before there is one."""
+    """Check the templates of a schedule, as far as that is possible before a tick."""
     wrong = next(iter(SCHEDULE_TEMPLATES.find(msgspec.to_builtins(schedule.spec))), None)
     if wrong is None:
         return None
     return Problem(INVALID_SCHEDULE, _cut(str(invalid(f"spec.{wrong.field}", wrong.value, wrong.why))))
 
 
-def problem_said(schedule: Schedule) -> Problem | None:
-    """What was wrong with the last Task that was to be made, if the schedule is as it was then."""
+def recorded_problem(schedule: Schedule) -> Problem | None:
+    """Return the recorded problem of the last tick's Task, unless the schedule's spec has changed since."""
     found = schedule.status.condition(READY) if schedule.status is not None else None
     if found is None or found.reason != INVALID_TASK or found.observed_generation != schedule.metadata.generation:
         return None
@@ -58,19 +50,19 @@ def problem_said(schedule: Schedule) -> Problem | None:
 
 
 def clock_behind(schedule: Schedule, now: float) -> Problem | None:
-    """Whether the clock has gone back so far that a schedule is silent for a while: no tick fires twice."""
+    """Return a problem if the clock was set back so far that a schedule does not fire for a while."""
     last = schedule.status.last_scheduled_time if schedule.status is not None else None
     if last is None or not schedule.spec.enabled or last.timestamp() - now <= CLOCK_BEHIND_SECONDS:
         return None
     return Problem(
         "ClockBehind",
         f"the clock is behind the last tick that was fired, of {last:%Y-%m-%d %H:%M:%S} UTC: none fires until then;"
-        " set the clock, or make the schedule anew",
+        " set the clock, or delete the schedule and create it anew",
     )
 
 
-def planned(status: ScheduleStatus, plan: Plan, text: str) -> ScheduleStatus:
-    """A status in which a plan has been carried out. `text` is what the cron is known by."""
+def with_plan(status: ScheduleStatus, plan: TickPlan, text: str) -> ScheduleStatus:
+    """Return the status after a plan was carried out. `text` identifies the cron."""
     fields: dict[str, object] = {
         "observed_cron": text,
         "next_run_time": time_of(plan.next_tick),
@@ -83,10 +75,10 @@ def planned(status: ScheduleStatus, plan: Plan, text: str) -> ScheduleStatus:
     return replaced(status, fields)
 
 
-def said(
+def with_ready(
     schedule: Schedule, status: ScheduleStatus, problem: Problem | None, region: str | None, now: float
 ) -> ScheduleStatus:
-    """A status that tells of a problem, or that there is none."""
+    """Return a status with the condition Ready: False with a problem, or True."""
     generation = schedule.metadata.generation
     if problem is not None:
         ready = Condition(type=READY, status="False", reason=problem.reason, message=problem.message)
@@ -101,13 +93,13 @@ def said(
     return replaced(status, {"observed_generation": generation, "region": region})
 
 
-def refused(status: ScheduleStatus, problem: Problem) -> ScheduleStatus:
-    """A status that tells why the Task of a tick was not made."""
+def with_error(status: ScheduleStatus, problem: Problem) -> ScheduleStatus:
+    """Return a status with the reason why the Task of a tick was not created."""
     return replaced(status, {"last_error": _cut(f"{problem.reason}: {problem.message}")})
 
 
 def pause_before(before: ScheduleStatus | None, after: ScheduleStatus, written_ago: float) -> float:
-    """For how many seconds a status need not be written, having been written so long ago; 0: do it now."""
+    """Return the seconds before a status is written; 0: now. Only results of runs are delayed."""
     if before is None or _without_runs(before) != _without_runs(after):
         return 0.0
     return max(0.0, RUNS_SECONDS - written_ago)

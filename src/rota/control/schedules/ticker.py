@@ -1,4 +1,4 @@
-"""The one timer of all schedules. It goes by the wall clock, and notices within a second when that is set."""
+"""The timer of all schedules. It follows the wall clock, and notices within a second when that is set."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from rota.control.schedules.heap import Heap
 from rota.engine.clock import Clock, Timer
 
 LOOK_SECONDS = 1.0
-"""How long a step of the wall clock, or a suspended machine that goes on, may go unnoticed."""
+"""Pause between two looks at the wall clock, which may be set, or jump after a suspend."""
 SOON_SECONDS = 2.0
 STEP_BACK_SECONDS = 30.0
-"""A clock that is set back by less is not worth a word: what is due is due a little later."""
+"""A smaller step back of the clock is ignored: schedules are due a little later."""
 
 
 class Ticker:
-    """Calls `due` whenever something in the heap is due; what is due then is to be taken out of the heap.
+    """Calls `due` when a name in the heap is due; `due` has to remove it from the heap.
 
-    Calls `soon` now and then, if it can, in the `SOON_SECONDS` before that. Calls `set_back` when the wall clock was
-    set back.
+    Calls `soon`, if it can, some times in the `SOON_SECONDS` before. Calls `set_back` when the wall clock was set back.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class Ticker:
         self._at = 0.0
 
     def set(self, name: str, due: float | None) -> None:
-        """Something is due then, or never."""
+        """Set the due time of a name; None: never."""
         if due is None:
             self.heap.discard(name)
         else:
@@ -49,7 +48,7 @@ class Ticker:
             self._wait(due)
 
     def go_on(self) -> None:
-        """Wait for what is due next."""
+        """Set the timer for the next due time, after `due` has emptied the heap of what was due."""
         first = self.heap.next_due()
         if first is not None:
             self._wait(first)

@@ -1,4 +1,4 @@
-"""Ticks: from which on they count, when each is due, and which of those that were missed are made up for."""
+"""The ticks of a schedule: the first that counts, the due time of each, and the missed ones that are caught up."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from rota.api import Schedule
 from rota.api.cron import Cron
 
 ON_TIME_SECONDS = 10.0
-"""A tick that is no later than this was not missed."""
+"""A tick that fires later than this was missed."""
 CATCH_UP_TICKS_MAX = 100
-"""However many were missed, so many are looked at and at most made up for: the newest."""
+"""Missed ticks that are looked at, the newest ones, and so the most that are caught up."""
 FRACTION_BYTES = 8
 
 
 class Due(NamedTuple):
-    """The ticks that are due, oldest first, and the one that comes next."""
+    """The ticks that are due, oldest first, and the next one."""
 
     ticks: tuple[int, ...]
     coming: int | None
 
 
 def since(schedule: Schedule, text: str, now: float) -> int:
-    """Only ticks after this moment count. `text` is what the schedule's cron is known by.
+    """Return the moment after which ticks count. `text` identifies the schedule's cron.
 
-    What a status calls the next run is the first tick that was not dealt with. It says nothing of another cron, nor
-    of a schedule that was paused meanwhile: those count from when that is seen. A new one counts from its creation.
+    It is before the status's `nextRunTime`, the first tick that has not fired or been skipped. After a pause, or with
+    another cron, ticks count from now on. Those of a new schedule count from its creation.
     """
     status, created = schedule.status, schedule.metadata.creation_timestamp
     begin = int(now)
@@ -40,7 +40,7 @@ def since(schedule: Schedule, text: str, now: float) -> int:
 
 
 def due_at(schedule: Schedule, cron: Cron, tick: int) -> float:
-    """When a tick is due: at its moment, or by its jitter later, but before the next one."""
+    """Return when a tick is due: at its moment, or by its jitter later, but before the next one."""
     if not schedule.spec.jitter_seconds:
         return float(tick)
     following = cron.after(tick)
@@ -49,13 +49,13 @@ def due_at(schedule: Schedule, cron: Cron, tick: int) -> float:
 
 
 def fraction(uid: str, tick: int) -> float:
-    """The same for the same tick of the same schedule, evenly spread from 0 to 1."""
+    """Return a number from 0 to 1, evenly spread and always the same for a tick of a schedule."""
     digest = blake2b(f"{uid} {tick}".encode(), digest_size=FRACTION_BYTES).digest()
     return int.from_bytes(digest) / float(1 << 8 * FRACTION_BYTES)
 
 
 def due(schedule: Schedule, cron: Cron, begin: int, now: float) -> Due:
-    """What is due of the ticks after a moment."""
+    """Return the ticks after `begin` that are due now, at most CATCH_UP_TICKS_MAX."""
     moment = int(now)
     newest = cron.until(moment, begin) if begin < moment else None
     if newest is not None and due_at(schedule, cron, newest) > now:
@@ -75,7 +75,7 @@ def is_missed(schedule: Schedule, cron: Cron, tick: int, now: float) -> bool:
 
 
 def made_up(schedule: Schedule, cron: Cron, ticks: Sequence[int], now: float) -> tuple[int, ...]:
-    """Of the ticks that are due, those that are to become Tasks as far as their age is concerned."""
+    """Return the due ticks that `spec.catchUp` and their age allow to fire."""
     spec = schedule.spec
     age_max = max(float(spec.catch_up_within_seconds), ON_TIME_SECONDS)
     young = tuple(tick for tick in ticks if now - due_at(schedule, cron, tick) <= age_max)

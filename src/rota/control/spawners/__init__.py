@@ -1,7 +1,9 @@
-"""What becomes of a TaskSpawner: from a webhook or a listing to items, and from each item to one Task.
+"""Spawners: the items of a source, a webhook or the listing of an API, and the Task of each item.
 
-Promises: an item has one Task, however often it is delivered, listed or looked at, and by whichever process; whoever
-delivers is told what came of it; what an item says is data wherever it is put, and never looked at again.
+- *One Task an item*, however often it is delivered or listed, by whichever process, and also after its Task was pruned.
+- *Every delivery is answered*, and only after its effect is durable: a Task, or the reason why there is none.
+- *Items are data.* Content of an item is filled into a template as a value, and never evaluated again.
+- *Limits hold.* No more Tasks are created than `maxConcurrency` and `maxTotal` allow, whatever arrives at once.
 
-Never: drops what it was given without a word, dials what is not on the server's list, shows a Secret.
+Never: dials an API that is not on the server's list, shows a Secret.
 """

@@ -1,4 +1,4 @@
-"""The APIs that a server may dial. What a tenant writes is looked up here, and never dialled unless it is here."""
+"""The list of APIs that a server may dial. A URL from a tenant is dialled only if it is on the list."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ PORTS = {"https": 443, "http": 80}
 
 
 class Api(NamedTuple):
-    """An API, as it is dialled."""
-
     scheme: str
     host: str
     port: int
     path: str
-    """Below which everything of it is; empty for the root."""
+    """The prefix of all its paths; empty for the root."""
 
     @property
     def origin(self) -> tuple[str, str, int]:
@@ -38,7 +36,7 @@ class Api(NamedTuple):
 
 
 def api_of(url: str) -> Api:
-    """An API by its URL. Raises ValueError for what is none."""
+    """Parse the URL of an API. Raises ValueError."""
     parts = urlsplit(url)
     problem = f"{url!r} is no address of an API: it has the form https://HOST[:PORT][/PATH]"
     try:
@@ -53,13 +51,13 @@ def api_of(url: str) -> Api:
 
 
 class Apis:
-    """The APIs that may be dialled. Those that are named come beside the default one."""
+    """The APIs that may be dialled: the default one, and those with these URLs."""
 
     def __init__(self, urls: Iterable[str] = ()) -> None:
         self._known = dict.fromkeys(map(api_of, (DEFAULT_API, *urls)))
 
     def find(self, url: str) -> Api | None:
-        """The API of this URL, if it may be dialled."""
+        """Return the API of a URL, if it may be dialled."""
         try:
             api = api_of(url)
         except ValueError:
@@ -67,17 +65,17 @@ class Apis:
         return api if api in self._known else None
 
     def way_to_allow(self, url: str) -> str:
-        """What to do so that this API is on the list, beside those that are."""
+        """Return the command that adds this API to the list."""
         try:
             wanted = api_of(url)
         except ValueError as error:
             return f"correct it: {error}"
-        # A restart takes the options that are given in the place of the last ones, so all of them are.
+        # The options of a restart replace the former ones, so the command has all of them.
         named = [api.url for api in (*self._known, wanted) if api.url != DEFAULT_API]
         return f"allow it with `rota restart {' '.join(f'--allow-api {shlex.quote(one)}' for one in named)}`"
 
     def refusal(self, url: str, of: str = "this server's list of APIs") -> str | None:
-        """Why this URL may not be dialled, and what to do; None if it may. `of` names the list."""
+        """Say why a URL may not be dialled, and what to do; None: it may. `of` names the list in the message."""
         if self.find(url) is not None:
             return None
         return f"{url} is not on {of}: {self.way_to_allow(url)}, or use one of: {self}"

@@ -1,7 +1,6 @@
-"""GitHub's API as far as spawners need it: what is asked, what an answer means, and which items are wanted.
+"""GitHub's API as far as spawners need it: requests, responses, and the filter of items.
 
-Everything is asked for with what changed last coming first. So when the first page is as it was, there is nothing new
-on any other.
+Lists are sorted by the last change, so that an unchanged first page means that all pages are unchanged.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from rota.control.spawners.apis import Api, api_of
 from rota.control.spawners.items import Item
 
 PAGE_ITEMS = 100
-"""The most that GitHub gives at once."""
+"""The largest page that GitHub offers."""
 WAIT_SECONDS_MAX = 7200.0
-"""The longest that an API is waited for, whatever it says: GitHub counts by the hour."""
+"""The longest pause that an API can ask for: GitHub's rate limits are by the hour."""
 SAID_LENGTH_MAX = 200
-"""Of what an API says about a refusal."""
+"""Characters of an API's message that are shown."""
 
 _PATH = re.compile(r"/[!-~]*")
 _NEXT = re.compile(r'<([^<>]*)>\s*;[^,<]*\brel="?next\b')
@@ -41,7 +40,7 @@ class _Ref(msgspec.Struct):
 
 
 class Issue(msgspec.Struct):
-    """An issue or a pull request, as far as it matters."""
+    """The fields of an issue or a pull request that items have."""
 
     number: int
     title: str | None = None
@@ -65,72 +64,70 @@ class Issue(msgspec.Struct):
 _issues = msgspec.json.Decoder(list[Issue])
 
 
-class Trouble(Exception):  # noqa: N818
-    """An API did not give what it was asked for."""
+class PollError(Exception):
+    """A poll failed."""
 
     def __init__(self, reason: str, message: str, retry_seconds: float | None = None) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.retry_seconds = retry_seconds
-        """When it wants to be asked again, if it says so."""
+        """The pause that the API asks for, if any."""
 
 
 class Page(NamedTuple):
-    """What an answer comes to."""
-
     issues: list[Issue]
     next: str
     """The path of the next page; empty on the last one."""
     etag: str
     again_seconds: float
-    """It wants not to be asked before this."""
+    """The pause that the API asks for."""
 
 
-class Elsewhere(NamedTuple):
-    """It is at another path of the same API."""
+class Redirect(NamedTuple):
+    """A redirect to another path of the same API."""
 
     path: str
 
 
 def first_page(api: Api, source: GitHubSource) -> str:
-    """The path of the first page. Raises Trouble."""
+    """Return the path of the first page. Raises PollError."""
     if not {".", ".."}.isdisjoint(source.repo.split("/")):
-        raise Trouble("NoSuchRepository", f"{source.repo} is no repository")
+        raise PollError("NoSuchRepository", f"{source.repo} is no repository")
     query: dict[str, str | int] = {
         "state": source.state,
         "sort": "updated",
         "direction": "desc",
         "per_page": PAGE_ITEMS,
     }
-    # Of pulls it cannot be asked for labels, and a comma separates them.
+    # The API does not filter pulls by label, and a comma in the query separates labels.
     labels = [label for label in source.labels if "," not in label] if source.kind == "issues" else []
     if labels:
         query["labels"] = ",".join(labels)
     return f"{api.path}/repos/{source.repo}/{source.kind}?{urlencode(query)}"
 
 
-def answer_of(api: Api, path: str, response: Response, now: float) -> Page | Elsewhere | Literal["NotModified"]:
-    """What an answer means. `now` is in seconds since 1970. Raises Trouble."""
+def answer_of(api: Api, path: str, response: Response, now: float) -> Page | Redirect | Literal["NotModified"]:
+    """Interpret a response. `now` is in seconds since 1970. Raises PollError."""
     status = response.status
     if status == 304:
         return "NotModified"
     if status in (301, 302, 307, 308):
-        return Elsewhere(_below(api, path, response.header("location"), "it redirects"))
+        return Redirect(_path_within(api, path, response.header("location"), "it redirects"))
     if status != 200:
         raise _refusal(api, response, now)
     try:
         issues = _issues.decode(response.body)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise Trouble("BadAnswer", f"{api.url} did not answer with a list of issues: {error}") from None
+        raise PollError("BadAnswer", f"{api.url} did not answer with a list of issues: {error}") from None
     link = _NEXT.search(response.header("link"))
-    following = _below(api, path, link[1], "its next page is") if link is not None else ""
+    following = _path_within(api, path, link[1], "its next page is") if link is not None else ""
     spent = response.header("x-ratelimit-remaining").strip() == "0"
     return Page(issues, following, response.header("etag"), _reset_seconds(response, now) if spent else 0.0)
 
 
 def wanted(source: GitHubSource, issue: Issue) -> bool:
-    """Whether an issue is one that a source is for. Labels are compared as GitHub does: case does not count."""
+    """Report whether an issue passes the filters of a source. Labels are compared without case, as GitHub does."""
     if source.kind == "issues" and issue.pull_request is not None:
         return False
     if source.state != "all" and issue.state not in (None, source.state):
@@ -140,7 +137,7 @@ def wanted(source: GitHubSource, issue: Issue) -> bool:
 
 
 def item_of(source: GitHubSource, issue: Issue) -> Item:
-    """Its number is what it is: a new title, label or state does not make it another item."""
+    """Return the item of an issue. Its number is its key: a new title, label or state does not make another item."""
     fields = {
         "kind": source.kind,
         "repo": source.repo,
@@ -165,8 +162,8 @@ def _folded(labels: Iterable[str]) -> set[str]:
     return {label.casefold() for label in labels}
 
 
-def _below(api: Api, path: str, url: str, what: str) -> str:
-    """The path that an answer leads to, which is one of this API or is not gone to."""
+def _path_within(api: Api, path: str, url: str, what: str) -> str:
+    """Return the path of a link or redirect, if it is within this API. Raises PollError."""
     there = urlsplit(urljoin(f"{api.scheme}://{api.authority}{path}", url))
     found = there.path + (f"?{there.query}" if there.query else "")
     try:
@@ -174,30 +171,30 @@ def _below(api: Api, path: str, url: str, what: str) -> str:
     except ValueError:
         same = False
     if not url or not same or not f"{there.path}/".startswith(f"{api.path}/") or not _PATH.fullmatch(found):
-        raise Trouble(
+        raise PollError(
             "LedElsewhere", f"{api.url} leads to another address, which is not followed: {what} {url[:200]!r}"
         )
     return found
 
 
-def _refusal(api: Api, response: Response, now: float) -> Trouble:
+def _refusal(api: Api, response: Response, now: float) -> PollError:
     status, said = response.status, _said(response)
     answered = f"{api.url} answered {status}{said}"
     retry = _retry_seconds(response, now)
     if status in (403, 429) and (retry is not None or response.header("x-ratelimit-remaining").strip() == "0"):
         pause = retry if retry is not None else _reset_seconds(response, now)
-        return Trouble("RateLimited", f"{api.url} wants not to be asked for a while{said}", max(pause, 1.0))
+        return PollError("RateLimited", f"{api.url} has a rate limit, which is used up{said}", max(pause, 1.0))
     if status == 401:
-        return Trouble("CredentialsRefused", f"{answered}; is the token in the Secret still good?", retry)
+        return PollError("CredentialsRefused", f"{answered}; is the token in the Secret still good?", retry)
     if status == 403:
-        return Trouble("Forbidden", f"{answered}; the token may not see this repository", retry)
+        return PollError("Forbidden", f"{answered}; the token may not see this repository", retry)
     if status in (404, 410):
-        return Trouble("NoSuchRepository", f"{answered}; is the name right, and may the token see it?", retry)
-    return Trouble("PollFailed", answered, retry)
+        return PollError("NoSuchRepository", f"{answered}; is the name right, and may the token see it?", retry)
+    return PollError("PollFailed", answered, retry)
 
 
 def _said(response: Response) -> str:
-    """What an API says about a refusal."""
+    """Return the message in the body of a refusal."""
     try:
         message = msgspec.json.decode(response.body, type=dict[str, Any]).get("message")
     except (msgspec.DecodeError, RecursionError, ValueError):
@@ -219,7 +216,7 @@ def _retry_seconds(response: Response, now: float) -> float | None:
 
 
 def _reset_seconds(response: Response, now: float) -> float:
-    """Until the API counts anew."""
+    """Return the seconds until the rate limit is reset."""
     value = response.header("x-ratelimit-reset").strip()
     if not (value.isascii() and value.isdigit()):
         return 0.0

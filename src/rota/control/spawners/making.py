@@ -1,7 +1,7 @@
-"""Making Tasks: one for each item, with the record of it in the same commit where the server can do that.
+"""Create the Task of each item, and record it in the spawner's status, in one commit if the server can.
 
-Whoever makes one has read its spawner, and is refused when that has changed since. So two processes that both take
-themselves for the leader, or two deliveries at once, do not make more than the spawner allows.
+The commit has the spawner's resourceVersion as its precondition. So two processes that both take themselves for the
+leader, or two deliveries at once, do not create more Tasks than the spawner allows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from rota.api.templates.items import fill, resolver
 from rota.client import Client, Operation, Update, status_body
 from rota.control.gate import status_of
 from rota.control.inputs import marks
-from rota.control.spawners.items import Item, label_of, tail_of, task_name
-from rota.control.spawners.record import DELIVERIES_MAX, remembered
+from rota.control.spawners.items import DELIVERIES_MAX, Item, extended_record, label_of, tail_of, task_name
 from rota.engine.objects import Objects
 from rota.registry import ApiError
 
@@ -29,39 +28,39 @@ SPAWNER_LABEL = "rota.dev/spawner"
 ITEM_ANNOTATION = "rota.dev/item"
 ITEM_LENGTH_MAX = 253
 STATUS_TRIES_MAX = 5
-"""Of writing down what was made, where others change the spawner meanwhile."""
+"""Tries to write the status of a spawner that others change meanwhile."""
 
 Body = dict[str, Any]
-Say = Callable[[TaskSpawner], TaskSpawnerStatus]
-"""The status of a spawner as it was last read, with what was made in it."""
+NextStatus = Callable[[TaskSpawner], TaskSpawnerStatus]
+"""Returns the status with the new Tasks, for a spawner as it was last read."""
 
 
-class Room(NamedTuple):
-    """How many more Tasks a spawner may make now, and what it is that keeps it from making more."""
+class Capacity(NamedTuple):
+    """The number of Tasks that a spawner may create now, and its limit."""
 
     left: int | None
-    """None: as many as there are items."""
+    """None: no limit."""
     limit: str = ""
     is_final: bool = False
-    """Whether that stays so until somebody changes the spawner."""
+    """The limit stays until somebody changes the spawner."""
 
 
-def room_of(spawner: TaskSpawner, active: int) -> Room:
+def capacity_of(spawner: TaskSpawner, active: int) -> Capacity:
     spec, created = spawner.spec, status_of(spawner).created
     if spec.max_total is not None and created >= spec.max_total:
-        return Room(0, f"maxTotal: {created} of {spec.max_total} tasks were made", is_final=True)
+        return Capacity(0, f"maxTotal: {created} of {spec.max_total} tasks were made", is_final=True)
     rooms = []
     if spec.max_total is not None:
         rooms.append(spec.max_total - created)
     if spec.max_concurrency is not None:
         rooms.append(max(0, spec.max_concurrency - active))
     if not rooms:
-        return Room(None)
-    return Room(min(rooms), f"maxConcurrency: {active} of {spec.max_concurrency} tasks are under way")
+        return Capacity(None)
+    return Capacity(min(rooms), f"maxConcurrency: {active} of {spec.max_concurrency} tasks are under way")
 
 
 def task_of(objects: Objects, spawner: TaskSpawner, item: Item) -> Body:
-    """The Task of an item. Raises TemplateError."""
+    """Return the Task of an item. Raises TemplateError."""
     meta = spawner.metadata
     owner = {
         "apiVersion": spawner.api.api_version,
@@ -85,12 +84,12 @@ def task_of(objects: Objects, spawner: TaskSpawner, item: Item) -> Body:
     }
 
 
-def grown(spawner: TaskSpawner, tasks: Sequence[str], listed: frozenset[str] = frozenset()) -> TaskSpawnerStatus:
-    """The status of a spawner that has made these Tasks."""
+def with_tasks(spawner: TaskSpawner, tasks: Sequence[str], listed: frozenset[str] = frozenset()) -> TaskSpawnerStatus:
+    """Return the status of a spawner after it created these Tasks."""
     status: TaskSpawnerStatus = status_of(spawner)
     record = frozenset(status.items)
     new = [tail for tail in map(tail_of, tasks) if tail not in record]
-    items = remembered(status.items, new, listed, record_max(spawner))
+    items = extended_record(status.items, new, listed, record_max(spawner))
     return msgspec.structs.replace(status, created=status.created + len(new), items=items)
 
 
@@ -99,20 +98,20 @@ def record_max(spawner: TaskSpawner) -> int:
 
 
 def adopted(spawner: TaskSpawner, active: Collection[str]) -> TaskSpawnerStatus:
-    """The status of a spawner, with Tasks in it that were made and not written down: it ended in between.
+    """Return the status of a spawner with Tasks that exist and are not recorded: a process ended between the writes.
 
-    Once the record has been full this cannot be told: what is not in it may have been forgotten.
+    With a full record it is unchanged: a Task that is not recorded may have been dropped from the record.
     """
     status: TaskSpawnerStatus = status_of(spawner)
     if len(status.items) >= record_max(spawner):
         return status
     record = frozenset(status.items)
     missing = sorted(task for task in active if tail_of(task) not in record)
-    return grown(spawner, missing) if missing else status
+    return with_tasks(spawner, missing) if missing else status
 
 
-class Maker:
-    """Makes Tasks for spawners, and knows which of them are not over."""
+class TaskMaker:
+    """Creates Tasks for spawners, and keeps the names of those that are not over."""
 
     def __init__(self, client: Client, objects: Objects) -> None:
         self._client = client
@@ -120,8 +119,8 @@ class Maker:
         self._under_way: dict[str, set[str]] = {}
 
     def begin(self) -> Callable[[], None]:
-        """Know what there is from here on. Returns the end."""
-        end_listening = self._objects.listen((Task.api,), self._hear)
+        """Follow the Tasks. Returns a function that ends that."""
+        end_listening = self._objects.listen((Task.api,), self._task_changed)
 
         def end() -> None:
             end_listening()
@@ -131,35 +130,38 @@ class Maker:
 
     @property
     def atomic(self) -> bool:
-        """Whether several Tasks can be made at once, and be written down with that."""
+        """Tasks and status are written in one commit."""
         return self._client.atomic
 
     def active(self, spawner: TaskSpawner) -> Collection[str]:
-        """The Tasks of a spawner that are not over."""
+        """Return the names of a spawner's Tasks that are not over."""
         return self._under_way.get(_identity(spawner), frozenset())
 
     def is_made(self, spawner: TaskSpawner) -> Callable[[str], bool]:
-        """Tells whether there is, or was, a Task of a name."""
+        """Return a function that reports whether a Task of a name exists, or did."""
         namespace, record = spawner.metadata.namespace, frozenset(status_of(spawner).items)
         return lambda task: tail_of(task) in record or self._objects.find(Task.api, namespace, task) is not None
 
-    async def make(self, spawner: TaskSpawner, tasks: Sequence[Body], say: Say) -> TaskSpawner:
-        """Make Tasks: only one where that is not atomic. Raises ApiError, and then none was made.
+    async def make(self, spawner: TaskSpawner, tasks: Sequence[Body], next_status: NextStatus) -> TaskSpawner:
+        """Create Tasks, only one of them if the client is not `atomic`. Raises ApiError, and then none was created.
 
-        It is a Conflict if the spawner has changed. Where it is not atomic, that is overcome: there is a Task by then.
+        It is a Conflict if the spawner has changed; without `atomic` the status is then read and written again, since
+        the Task exists by then.
         """
         if self.atomic:
-            made = await self._at_once(spawner, tasks, say)
+            made = await self._at_once(spawner, tasks, next_status)
             if made is not None:
                 return made
         (task,) = tasks
         await self._client.create(task)
         self._note(_identity(spawner), task["metadata"]["name"])
-        return await self._say(spawner, say)
+        return await self._write_status(spawner, next_status)
 
-    async def _at_once(self, spawner: TaskSpawner, tasks: Sequence[Body], say: Say) -> TaskSpawner | None:
+    async def _at_once(
+        self, spawner: TaskSpawner, tasks: Sequence[Body], next_status: NextStatus
+    ) -> TaskSpawner | None:
         meta = spawner.metadata
-        status = status_body(msgspec.structs.replace(spawner, status=say(spawner)))
+        status = status_body(msgspec.structs.replace(spawner, status=next_status(spawner)))
         operations = [Operation("create", Task.api, meta.namespace, body=task) for task in tasks]
         update = Operation("update", TaskSpawner.api, meta.namespace, meta.name, body=status, subresource="status")
         try:
@@ -172,11 +174,11 @@ class Maker:
             self._note(_identity(spawner), task["metadata"]["name"])
         return cast(TaskSpawner, changed)
 
-    async def _say(self, spawner: TaskSpawner, say: Say) -> TaskSpawner:
+    async def _write_status(self, spawner: TaskSpawner, next_status: NextStatus) -> TaskSpawner:
         kind: Any = TaskSpawner
         for left in reversed(range(STATUS_TRIES_MAX)):
             try:
-                return await self._client.update_status(msgspec.structs.replace(spawner, status=say(spawner)))
+                return await self._client.update_status(msgspec.structs.replace(spawner, status=next_status(spawner)))
             except ApiError as error:
                 if error.reason != "Conflict" or not left:
                     raise
@@ -184,17 +186,17 @@ class Maker:
         raise AssertionError("the last try returns or raises")
 
     def _note(self, whose: str, task: str) -> None:
-        """What was made counts at once, also where the news of it takes a while."""
+        """Count a created Task at once, before its watch event arrives."""
         self._under_way.setdefault(whose, set()).add(task)
 
-    def _hear(self, kind: Kind, update: Update[Any]) -> None:
+    def _task_changed(self, kind: Kind, update: Update[Any]) -> None:
         task: Task | None = update.new
         whose = _spawner_of(task) if task is not None and not task.over() else ""
         before = _spawner_of(update.old) if update.old is not None else ""
         if whose:
             self._note(whose, update.key.name)
         if before and before != whose:
-            # It is over, gone, or was let go of by a spawner that was deleted without it.
+            # It is over or gone, or its spawner was deleted and orphaned it.
             self._leave(before, update.key.name)
 
     def _leave(self, whose: str, task: str) -> None:
@@ -205,7 +207,7 @@ class Maker:
 
 
 def _spawner_of(task: Task) -> str:
-    """The spawner that made a Task, as `_identity` has it; empty if none did. It is one of the Task's own namespace."""
+    """Return the `_identity` of the spawner that owns a Task, in the Task's own namespace; empty: none does."""
     for owner in task.metadata.owner_references:
         if owner.controller and owner.kind == TaskSpawner.api.name:
             return f"{task.metadata.namespace}/{owner.uid}"

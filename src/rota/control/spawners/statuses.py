@@ -1,8 +1,6 @@
-"""What is said of a spawner. Whatever goes wrong with it is in one condition, and in one line beside its counts."""
+"""The status of a spawner. A problem is in the condition Ready and in `lastError`."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import msgspec
 
@@ -12,48 +10,41 @@ from rota.api.model import TEXT_LENGTH_MAX
 from rota.api.problems import invalid
 from rota.api.spawner import TaskSpawnerStatus
 from rota.api.templates import SPAWNER_TEMPLATES
-from rota.control.gate import READY, RESOLVED
+from rota.control.gate import READY, RESOLVED, Problem
 from rota.registry import ApiError
 
 COUNTS_SECONDS = 10.0
-"""Counts that changed are written at most this often."""
+"""Pause between two writes of counts."""
 POLL_TIME_SECONDS = 60.0
-"""When nothing but the time of a poll is new, that is written at most this often."""
+"""Pause between two writes of the time of the last poll, if nothing else has changed."""
 
 CAUSES_MAX = 5
-"""Of what is wrong with a Task, how much is told."""
-
-
-class Problem(NamedTuple):
-    """Why a spawner does not do what it should."""
-
-    reason: str
-    message: str
+"""Causes of a refused Task that a message lists."""
 
 
 def template_problem(spawner: TaskSpawner) -> Problem | None:
-    """What is wrong with a template, whatever the item."""
+    """Check the template of a spawner, as far as that is possible without an item."""
     spec = msgspec.to_builtins(spawner.spec)
     wrong = next(iter(SPAWNER_TEMPLATES.find(spec)), None)
     return None if wrong is None else Problem("TemplateError", _cut(str(invalid(f"spec.{wrong.field}", *wrong[1:]))))
 
 
 def invalid_task(error: ApiError) -> Problem:
-    """A Task that the server does not take. Its name is left out: the next one is refused for the same reason."""
+    """Return the problem of a Task that the server refuses, without the Task's name: all have the same problem."""
     causes = [f"{cause.get('field')}: {cause.get('message')}" for cause in error.causes[:CAUSES_MAX]]
     return Problem("InvalidTask", _cut("; ".join(causes) or error.message))
 
 
-def said(
+def with_ready(
     spawner: TaskSpawner, status: TaskSpawnerStatus, problem: Problem | None, now: float, note: str = ""
 ) -> TaskSpawnerStatus:
-    """A status that tells of a problem, or that there is none."""
+    """Return a status with the condition Ready, False with a problem or True, and `lastError`."""
     generation = spawner.metadata.generation
     error = None if problem is None else _cut(f"{problem.reason}: {problem.message}")
     status = msgspec.structs.replace(status, observed_generation=generation, last_error=error)
     resolved = status.condition(RESOLVED)
     if resolved is not None and resolved.status == "False":
-        # What it refers to is not there: that comes first.
+        # A missing reference takes precedence.
         return status
     if problem is not None:
         condition = Condition(type=READY, status="False", reason=problem.reason, message=problem.message)
@@ -63,8 +54,8 @@ def said(
     return msgspec.structs.replace(status, conditions=with_condition(status.conditions, condition, now))
 
 
-def problem_said(spawner: TaskSpawner) -> Problem | None:
-    """The problem that a status tells of, if it speaks of the spawner as it is now."""
+def recorded_problem(spawner: TaskSpawner) -> Problem | None:
+    """Return the recorded problem, unless the spawner's spec has changed since."""
     status = spawner.status
     if status is None or status.last_error is None or status.observed_generation != spawner.metadata.generation:
         return None
@@ -73,10 +64,7 @@ def problem_said(spawner: TaskSpawner) -> Problem | None:
 
 
 def pause_before(before: TaskSpawnerStatus | None, after: TaskSpawnerStatus, written_ago: float) -> float:
-    """For how many seconds a status need not be written, having been written so long ago; 0: do it now.
-
-    Counts and times may wait. What a person should know may not.
-    """
+    """Return the seconds before a status is written; 0: now. Only counts and times are delayed."""
     if before is None or _plain(before) != _plain(after):
         return 0.0
     counts = (before.active, before.discovered) != (after.active, after.discovered)
@@ -88,7 +76,7 @@ def _plain(status: TaskSpawnerStatus) -> TaskSpawnerStatus:
 
 
 def is_complete(spawner: TaskSpawner, status: TaskSpawnerStatus) -> bool:
-    """Whether a spawner has made all the Tasks that it may ever make."""
+    """Report whether a spawner has created `maxTotal` Tasks."""
     return spawner.spec.max_total is not None and status.created >= spawner.spec.max_total
 
 

@@ -1,9 +1,11 @@
-"""From a delivery to an item: what it is about, whether it is wanted, and what makes it the same as another."""
+"""Webhook deliveries: the signature, the filters, and the item of a delivery with its key."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import hmac
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -13,33 +15,65 @@ from rota.api.spawner import WebhookSource
 from rota.api.templates.paths import ABSENT, Looks, TooManyLooks, find, passes, text_of
 from rota.control.spawners.items import Item
 
+SIGNATURE_HEADERS = ("x-rota-signature", "x-hub-signature-256")
+SCHEME = "sha256="
+SECRET_KEY = "secret"
+FORMER_SECRET_KEY = "former-secret"
+"""The key that is valid as well while a Secret is being replaced."""
+KEYS_MAX = 2
+
+_NOBODY = os.urandom(32)
+"""A key for webhooks without one: nobody knows it."""
+
 EVENT_HEADERS = ("x-rota-event", "x-github-event")
 DELIVERY_HEADERS = ("x-rota-delivery", "x-github-delivery")
 EVENT_PATH = "$event"
-"""A path that means the kind of event, which some senders name in a header alone."""
+"""The path of the event's kind, which some senders have in a header only."""
 PING = "ping"
-"""With this event a sender only tries whether somebody listens."""
+"""The event by which a sender tests a webhook."""
 KEY_FIELD = "key"
-"""A mapped field of this name is what makes two deliveries the same."""
+"""The mapped field whose value is the key of an item."""
 SHOWN_DIGITS = 8
-"""Of the hash of a body, in the name of its Task. All of it counts."""
+"""Digits of a body's hash in the name of its Task. The name's own hash covers all of them."""
 FORM = "application/x-www-form-urlencoded"
 FORM_FIELD = "payload"
 FORM_FIELDS_MAX = 16
 
 
 class BadBody(Exception):  # noqa: N818
-    """A body that is not the JSON of an object, or has too much of what the spawner asks for."""
+    """The body is not a JSON object, or the spawner's filters and map need too many steps in it."""
 
 
 class Ignored(NamedTuple):
-    """A delivery that is none of the spawner's business."""
+    """A delivery that the spawner's filters exclude, or a ping."""
 
     why: str
 
 
+def keys_of(secret: Mapping[str, bytes]) -> list[bytes]:
+    """Return the keys in a Secret: `secret` and `former-secret`, or its only value. Empty ones do not count."""
+    named = [secret[name] for name in (SECRET_KEY, FORMER_SECRET_KEY) if name in secret]
+    if not named and len(secret) == 1:
+        named = list(secret.values())
+    return [one for one in named if one][:KEYS_MAX]
+
+
+def is_signed(headers: Mapping[str, str], body: bytes, keys: Sequence[bytes]) -> bool:
+    """Report whether a body is signed with one of the keys. It takes as long for any keys, and for none."""
+    given = [headers[name].strip().lower().encode("utf-8", "replace") for name in SIGNATURE_HEADERS if name in headers]
+    given += [b""] * (len(SIGNATURE_HEADERS) - len(given))
+    matches = False
+    # The same work for a spawner that does not exist, or has no key, as for any other.
+    for index in range(KEYS_MAX):
+        real = index < len(keys)
+        digest = hmac.digest(keys[index] if real else _NOBODY, body, "sha256").hex()
+        for one in given:
+            matches |= hmac.compare_digest(one, f"{SCHEME}{digest}".encode()) and real
+    return matches
+
+
 def item_of(source: WebhookSource, headers: Mapping[str, str], body: bytes) -> Item | Ignored:
-    """The item that a delivery, which is signed, is about. Raises BadBody."""
+    """Return the item of a signed delivery. Raises BadBody."""
     event = _first(headers, EVENT_HEADERS)
     if event == PING:
         return Ignored("it was a ping")
@@ -57,7 +91,7 @@ def item_of(source: WebhookSource, headers: Mapping[str, str], body: bytes) -> I
 
 
 def _identified(fields: dict[str, Any], has_key: bool, headers: Mapping[str, str], body: bytes) -> Item:
-    """What makes two deliveries the same: what the spawner says, else the sender's number, else what is in them."""
+    """Return the item with its key: the mapped field `key`, else the sender's delivery id, else a hash of the body."""
     if has_key and KEY_FIELD in fields:
         return Item("webhook key", (text_of(fields[KEY_FIELD]),), fields)
     delivery = _first(headers, DELIVERY_HEADERS)
@@ -68,7 +102,7 @@ def _identified(fields: dict[str, Any], has_key: bool, headers: Mapping[str, str
 
 
 def _payload(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
-    # Tools that post JSON often say that it is a form, for that is their default.
+    # Tools that post JSON often declare a form, since that is their default.
     is_form = headers.get("content-type", "").partition(";")[0].strip().lower() == FORM
     if is_form and not body.lstrip().startswith(b"{"):
         try:

@@ -1,11 +1,11 @@
-"""The placer: divides the instances of one placement in one city among the city's cells.
+"""The placer: it divides the instances of one placement in one city among the city's cells.
 
-- *Stable.* What is placed stays. A new cell, another weight or more room moves nothing.
-- *Fair.* One more goes to the cell that is furthest below its share by weight; one less comes from the cell that is
-  furthest above it. Equal cells are told apart by a hash of the workload and the cell, so that workloads spread.
-- *Never more than wanted.* Two cells in a city divide what is wanted; they do not each have all of it.
+- *Stable.* A placed instance stays. A new cell, another weight or more room moves nothing.
+- *Fair.* An added instance goes to the cell that is furthest below its share by weight; a removed one comes from the
+  cell that is furthest above it. A hash of workload and cell orders equal cells, so that workloads spread.
+- *Never more than wanted.* The cells of a city divide the wanted number among them.
 - *Replaced first.* A draining cell keeps its instances until as many are ready in other cells.
-- *Explained.* What finds no room is counted, with the reason.
+- *Explained.* Instances without a place are counted, with the reason.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from heapq import heapify, heappop, heappush
 from typing import Literal, NamedTuple
 
 NO_BOUND = 1 << 30
-"""Room of a cell that says nothing of its capacity."""
+"""The room of a cell without `spec.capacity`."""
 HASH_BYTES = 8
 
 Reason = Literal["", "LocationNotFound", "NoCellInCity", "CellsLost", "CellsCordoned", "CellsFull"]
 
 
 class Candidate(NamedTuple):
-    """A cell of the city, as far as the placer is concerned."""
+    """A cell of the city, as the placer needs it."""
 
     name: str
     weight: int = 100
     room: int = NO_BOUND
-    """How many more instances of this size it takes."""
+    """The number of further instances of this size that fit."""
     is_ready: bool = True
     is_cordoned: bool = False
-    """Nothing new is placed there."""
+    """It gets no new instances."""
     is_draining: bool = False
-    """What is there moves to other cells, as far as they have room."""
+    """Its instances move to other cells, as far as these have room."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether somebody wants nothing new to be placed there."""
+        """It is not to get new instances, even if it is ready."""
         return self.is_cordoned or self.is_draining or self.weight == 0
 
     @property
@@ -46,15 +46,15 @@ class Candidate(NamedTuple):
 
 
 class Placing(NamedTuple):
-    """Where the instances of a placement are to be in one city."""
+    """The division of a placement's instances among the cells of one city."""
 
     cells: Mapping[str, int]
-    """How many each cell is to have. A cell that is to have none is not named."""
+    """The number of instances of each cell. Cells without any are left out."""
     unplaced: int = 0
     reason: Reason = ""
     message: str = ""
     is_moving: bool = False
-    """True on the way to an even division."""
+    """A rebalance is under way."""
 
 
 def place(
@@ -67,12 +67,12 @@ def place(
     *,
     is_known: bool = True,
 ) -> Placing:
-    """Divide so many instances among cells.
+    """Divide `wanted` instances among cells.
 
-    workload    what identifies the workload
-    there       how many each cell has been given before
-    ready       how many of these are ready
-    is_known    whether there is a Location of this city
+    workload    namespace and name of the workload, for the order of equal cells
+    there       the number that each cell has now
+    ready       the number of these that are ready
+    is_known    there is a Location of this city
     """
     by_name = {cell.name: cell for cell in cells}
     given = {name: count for name, count in there.items() if count > 0 and name in by_name}
@@ -97,16 +97,16 @@ def place(
 def rebalance(
     workload: str, wanted: int, cells: Sequence[Candidate], there: Mapping[str, int], ready: Mapping[str, int]
 ) -> Mapping[str, int] | None:
-    """Return how many each cell is to have on the way to an even division; None: nothing is to be moved.
+    """Return the next division on the way to an even one; None: it is as even as it gets.
 
-    One instance moves at a time: there is one more where it goes, and when all are ready one less where it was. Cells
-    that are out of reach, cordoned or drained keep what they have.
+    One instance moves at a time: one is added to the target, and when all are ready one is removed elsewhere. Cells
+    that are lost, cordoned or draining keep what they have.
     """
     open_cells = [one for one in cells if one.is_open]
     own = {one.name: there[one.name] for one in open_cells if there.get(one.name, 0) > 0}
     total = sum(there.values())
-    is_settled = all(ready.get(name, 0) >= count for name, count in own.items())
-    if total == wanted + 1 and not is_settled:
+    is_complete = all(ready.get(name, 0) >= count for name, count in own.items())
+    if total == wanted + 1 and not is_complete:
         return there
     if total != wanted:
         return None
@@ -116,11 +116,11 @@ def rebalance(
     if not under:
         return None
     target = max(under)[1]
-    return {**there, target: there.get(target, 0) + 1} if is_settled else there
+    return {**there, target: there.get(target, 0) + 1} if is_complete else there
 
 
-class _Turn(NamedTuple):
-    """A cell, in the order in which cells are given one more."""
+class _Place(NamedTuple):
+    """A cell, in the order in which cells get an added instance."""
 
     share: float
     rank: bytes
@@ -130,12 +130,12 @@ class _Turn(NamedTuple):
 
 
 def _add(workload: str, count: int, cells: Sequence[Candidate], given: dict[str, int]) -> None:
-    """Give these cells so many more, as far as they have room."""
+    """Add up to `count` instances, as far as these cells have room."""
 
-    def turn(cell: Candidate, rank: bytes, has: int, room: int) -> _Turn:
-        return _Turn((has + 1) / cell.weight, rank, cell, has, room)
+    def key(cell: Candidate, rank: bytes, has: int, room: int) -> _Place:
+        return _Place((has + 1) / cell.weight, rank, cell, has, room)
 
-    heap = [turn(one, _rank(workload, one.name), given.get(one.name, 0), one.room) for one in cells if one.room > 0]
+    heap = [key(one, _rank(workload, one.name), given.get(one.name, 0), one.room) for one in cells if one.room > 0]
     heapify(heap)
     for _ in range(count):
         if not heap:
@@ -143,25 +143,25 @@ def _add(workload: str, count: int, cells: Sequence[Candidate], given: dict[str,
         _, rank, cell, has, room = heappop(heap)
         given[cell.name] = has + 1
         if room > 1:
-            heappush(heap, turn(cell, rank, has + 1, room - 1))
+            heappush(heap, key(cell, rank, has + 1, room - 1))
 
 
 def _take(workload: str, count: int, cells: Mapping[str, Candidate], given: dict[str, int]) -> None:
-    """Take so many away: first from cells that nothing is to be in, then where there is most for its weight."""
+    """Remove `count` instances: first from closed cells, then from those that have most for their weight."""
 
-    def turn(name: str) -> tuple[bool, float, bytes, str]:
+    def key(name: str) -> tuple[bool, float, bytes, str]:
         cell = cells[name]
-        # Of equal cells the one that was given its last one after the others.
+        # The reverse of the order in which equal cells get an added one.
         last = bytes(255 - each for each in _rank(workload, name))
         return not cell.is_closed, -given[name] / max(cell.weight, 1), last, name
 
-    heap = [turn(name) for name in given]
+    heap = [key(name) for name in given]
     heapify(heap)
     for _ in range(count):
         name = heappop(heap)[-1]
         given[name] -= 1
         if given[name]:
-            heappush(heap, turn(name))
+            heappush(heap, key(name))
         else:
             del given[name]
 
@@ -171,7 +171,7 @@ def _rank(workload: str, cell: str) -> bytes:
 
 
 def _why(city: str, cells: Sequence[Candidate], *, is_known: bool) -> tuple[Reason, str]:
-    """Return why there is no room for all."""
+    """Return the reason and message for instances without a place."""
     if not is_known:
         return "LocationNotFound", f"there is no Location of city {city}"
     if not cells:

@@ -1,4 +1,4 @@
-"""Earlier templates of a workload, to go back to: which there should be."""
+"""The revisions of a workload: the templates that it can be rolled back to."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from rota.control.instances.template import RESTARTS
 from rota.registry.privileges import inherited
 
 
-class Revising(NamedTuple):
-    """What to do about the revisions of a workload."""
-
+class RevisionPlan(NamedTuple):
     create: Revision | None
     delete: Sequence[Revision]
 
 
 def hash_of(workload: Workload) -> str:
-    """Return what tells the template of a workload from others. To be started anew does not make it another one."""
+    """Return the hash of a workload's template, without restart annotations: a restart is no new revision."""
     template = workload.spec.template
     marks = template.metadata
     if marks is None:
@@ -30,22 +28,22 @@ def hash_of(workload: Workload) -> str:
     return template_hash(template.spec, marks.labels, annotations)
 
 
-def revise(workload: Workload, there: Sequence[Revision]) -> Revising:
-    """Have the newest template as the newest revision, and no more old ones than the workload keeps.
+def plan_revisions(workload: Workload, there: Sequence[Revision]) -> RevisionPlan:
+    """Plan the newest template as the newest revision, and no more old ones than `revisionHistoryLimit`.
 
-    A template that the workload had before, and has again, becomes the newest one: the older entry goes.
+    If the workload has a former template again, its older revision is deleted.
     """
     current = hash_of(workload)
     in_order = sorted(there, key=lambda one: one.spec.number)
     newest = in_order[-1] if in_order else None
     if newest is not None and newest.spec.template_hash == current:
         old = in_order[:-1]
-        return Revising(None, old[: max(0, len(old) - workload.spec.revision_history_limit)])
+        return RevisionPlan(None, old[: max(0, len(old) - workload.spec.revision_history_limit)])
     number = newest.spec.number + 1 if newest is not None else 1
     old = [one for one in in_order if one.spec.template_hash != current]
     again = [one for one in in_order if one.spec.template_hash == current]
     excess = old[: max(0, len(old) - workload.spec.revision_history_limit)]
-    return Revising(_new(workload, current, number), [*again, *excess])
+    return RevisionPlan(_new(workload, current, number), [*again, *excess])
 
 
 def _new(workload: Workload, hash_: str, number: int) -> Revision:

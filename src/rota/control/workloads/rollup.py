@@ -1,4 +1,4 @@
-"""What is told of a workload: the sum of its deployments, per placement and in all."""
+"""The status of a workload: the sums and the worst reason of its deployments, by placement and in all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNTS = ("replicas", "current_replicas", "updated_replicas", "desired_replicas"
 
 
 class City(NamedTuple):
-    """One city of a placement: how many it is to have, where, and the deployments that are there."""
+    """One city of a placement: the wanted number, its division among cells, and the deployments."""
 
     code: str
     wanted: int
@@ -25,7 +25,7 @@ class City(NamedTuple):
 
 
 def placement_status(placement: Placement, cities: Sequence[City]) -> PlacementStatus:
-    """Return how one placement is. It serves when each of its cities does."""
+    """Return the status of one placement. It is available when each of its cities is."""
     conditions = [_city(city) for city in cities]
     worst = _worst(conditions)
     counts = _counts(one for city in cities for one in city.deployments)
@@ -51,7 +51,7 @@ def placement_status(placement: Placement, cities: Sequence[City]) -> PlacementS
 
 
 def workload_status(placements: Sequence[PlacementStatus], cities: Mapping[str, Sequence[City]]) -> dict[str, Any]:
-    """Return the counts of a workload, and what people read."""
+    """Return the fields of a workload's status that are sums of its placements."""
     counts = {name: sum(getattr(one, name) for one in placements) for name in COUNTS}
     codes = sorted({city.code for each in cities.values() for city in each})
     return {
@@ -64,12 +64,12 @@ def workload_status(placements: Sequence[PlacementStatus], cities: Mapping[str, 
 
 
 def available(cities: Mapping[str, Sequence[City]]) -> Condition:
-    """Return the condition Available of a workload: each of its placements serves."""
+    """Return the condition Available of a workload: True if each of its placements is available."""
     return _worst([_city(city, placement) for placement, each in cities.items() for city in each])
 
 
 def _city(city: City, placement: str = "") -> Condition:
-    """Return whether a city serves: nothing of it is without a place, and each of its deployments serves."""
+    """Return the condition of a city: True if all instances have a place, and each deployment is available."""
     where = f"{placement}/{city.code}" if placement else city.code
     ready = sum(map(_ready, city.deployments))
     blockers = [found for one in city.deployments if (found := _blocker(one, where)) is not None]
@@ -84,7 +84,7 @@ def _city(city: City, placement: str = "") -> Condition:
 
 
 def _blocker(deployment: WorkloadDeployment, where: str) -> Blocker | None:
-    """Return what keeps a deployment from serving."""
+    """Return the reason why a deployment is not available; None: it is."""
     condition = status_of(deployment).condition(AVAILABLE)
     who = f"{where}/{deployment.spec.cell_name}"
     if condition is None or (condition.observed_generation or 0) < deployment.metadata.generation:

@@ -1,4 +1,4 @@
-"""Samples how much of their CPUs the instances of deployments use."""
+"""Samples of the CPU use of deployments."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from rota.api import Instance
 from rota.client import Key
+from rota.control.instances.names import subject_of
 from rota.control.instances.reasons import is_ready
-from rota.control.instances.subjects import subject_of
 from rota.control.making.interface import InstanceResources
 from rota.runtime.interface import Subject
 
 TICK_SECONDS = 15.0
-"""Between two samples of a deployment."""
+"""Pause between two samples of a deployment."""
 SHARE_MIN = 0.5
-"""Of the instances that are wanted, so many must have been measured for an average to say anything."""
+"""Share of the wanted instances that must have been measured for an average."""
 
 
 class _Sample(NamedTuple):
@@ -44,9 +44,9 @@ class Sampler:
     async def percent(
         self, deployment: Key, instances: Sequence[Instance], *, wanted: int, cores: float, now: float
     ) -> int | None:
-        """Return the average use of the CPUs of those that are ready, since the last tick.
+        """Return the average CPU use of the ready instances since the last sample.
 
-        None: too few of those wanted were there at both ends of it.
+        None: less than SHARE_MIN of the wanted instances have two samples.
         """
         known = self._averages.get(deployment)
         if known is not None and now - known.at < TICK_SECONDS:
@@ -63,7 +63,7 @@ class Sampler:
 
 
 def _rate(before: _Sample | None, after: _Sample) -> float | None:
-    """Return how many processors were in use between two samples. None: it was started anew in between."""
+    """Return the CPUs in use between two samples; None: there is no earlier sample, or a restart in between."""
     if before is None or after.at <= before.at or after.seconds < before.seconds:
         return None
     return (after.seconds - before.seconds) / (after.at - before.at)

@@ -1,10 +1,10 @@
-"""How many instances of a placement a city has, by the use of their CPUs.
+"""The autoscaler of placements: the number of instances in a city by their CPU use.
 
-- *Up at once.* As many as it takes to bring the average down to the target.
+- *Up at once.* As many instances as bring the average down to the target.
 - *Down late.* Never fewer than were needed at any moment of the last `DOWN_SECONDS`.
 - *Steady.* Within a tenth of the target nothing changes.
-- *Careful.* Instances that were not measured count as idle when there should be more, and as busy when there should be
-  fewer. Where less than half of them were measured, nothing changes.
+- *Careful.* Instances without a measurement count as idle when more are needed, and as busy when fewer are. If less
+  than half of them were measured, nothing changes.
 
 Never: reads a clock or an object.
 """
@@ -18,26 +18,26 @@ from typing import NamedTuple
 from rota.api.pool import PoolScale
 from rota.api.workload import PlacementScale
 from rota.client import Key
-from rota.control.scaling.planner import Decision, Past, began, decide
+from rota.control.scaling.planner import Decision, History, decide, initial_history
 
 DEAD_ZONE_PART = 10
-"""Within so small a part of the target nothing changes."""
+"""A deviation from the target that is smaller than this part of it changes nothing."""
 DOWN_SECONDS = 60
 MEASURED_MIN = 0.5
 
 
 class Measured(NamedTuple):
-    """What is known of the instances of one deployment."""
+    """The size and the CPU use of one deployment."""
 
     replicas: int
-    """How many it is to have."""
+    """The wanted number of instances."""
     ready: int
     percent: int | None
-    """Average use of the CPUs of those that are ready."""
+    """The average CPU use of the ready instances; None: not measured."""
 
 
 def needed(target: int, deployments: Iterable[Measured]) -> int:
-    """Return how many instances it takes now for an average use of `target` percent."""
+    """Return the number of instances that have an average use of `target` percent now."""
     everyone = list(deployments)
     current = sum(one.replicas for one in everyone)
     measured = [(min(one.ready, one.replicas), one.percent) for one in everyone if one.percent is not None]
@@ -53,29 +53,29 @@ def needed(target: int, deployments: Iterable[Measured]) -> int:
     return min(ceil(use + current - count), current)
 
 
-class Scaling:
-    """Remembers, for each placement in each city, what was needed of late."""
+class PlacementAutoscaler:
+    """Keeps the history of needed numbers, by placement and city."""
 
     def __init__(self) -> None:
-        self._past: dict[tuple[Key, str, str], Past] = {}
+        self._history: dict[tuple[Key, str, str], History] = {}
 
     def forget(self, workload: Key) -> None:
-        for one in [one for one in self._past if one[0] == workload]:
-            del self._past[one]
+        for one in [one for one in self._history if one[0] == workload]:
+            del self._history[one]
 
     def decide(
         self, workload: Key, placement: str, city: str, scale: PlacementScale, there: Iterable[Measured], now: float
     ) -> Decision:
-        """Return how many there should be, and when that may be fewer."""
+        """Decide the number of instances, and the time at which it may fall."""
         id_ = (workload, placement, city)
         target = scale.metric.cpu_percent if scale.metric is not None else None
         if target is None or scale.max is None:
-            self._past.pop(id_, None)
+            self._history.pop(id_, None)
             return Decision(scale.min, (), None)
         everyone = list(there)
         bounds = PoolScale(min=scale.min, max=scale.max, target_idle=0, scale_down_seconds=DOWN_SECONDS)
-        # After a restart everything that is there was needed until now.
-        past = self._past.get(id_) or began(sum(one.replicas for one in everyone), now)
-        decision = decide(bounds, needed(target, everyone), past, now)
-        self._past[id_] = decision.past
+        # After a restart all instances that are there count as needed until now.
+        history = self._history.get(id_) or initial_history(sum(one.replicas for one in everyone), now)
+        decision = decide(bounds, needed(target, everyone), history, now)
+        self._history[id_] = decision.history
         return decision

@@ -1,4 +1,4 @@
-"""When each cell was last heard of, by this leader. It begins to count when it begins to lead."""
+"""The last contact of each cell with this leader, and the decision that a cell is lost."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ GRACE_SECONDS = 30.0
 
 MARGIN_SECONDS = 15.0
 MARGIN_SHARE = 0.01
-"""Beyond a lease, how long is waited before what it was for is placed elsewhere: clocks differ, and ends take time."""
+"""Time beyond a lease before its instances are placed elsewhere: clocks differ, and ending instances takes time."""
 
 
 def moves_after(lease_seconds: float) -> float:
-    """Return after how many seconds of silence of a cell its hub moves what has such a lease."""
+    """Return the silence of a cell after which its hub moves a deployment with such a lease."""
     return lease_seconds * (1 + MARGIN_SHARE) + MARGIN_SECONDS
 
 
-class Heard:
-    """The moments of the last reports."""
-
+class CellContacts:
     def __init__(self, clock: Clock, restored_seconds_ago: float = math.inf) -> None:
-        """`restored_seconds_ago`: since the hub was restored from a backup, if it was."""
+        """`restored_seconds_ago`: the time since the hub was restored from a backup; infinity: it was not."""
         self._clock = clock
         self._start = clock.now()
         self._restored = self._start - restored_seconds_ago
@@ -38,23 +36,23 @@ class Heard:
         self._at.pop(cell, None)
 
     def has(self, cell: str) -> bool:
-        """Report whether this leader has heard of a cell."""
+        """Report whether a cell has reported to this leader."""
         return cell in self._at
 
     def silence(self, cell: str) -> float:
-        """Return for how many seconds nothing was heard of a cell, as far as this leader can know."""
+        """Return the seconds since a cell's last report, or since this process began to lead."""
         return self._clock.now() - self._at.get(cell, self._start)
 
     def knows(self, cell: str) -> bool:
-        """Report whether it is known by what right a cell runs what it runs.
+        """Report whether the hub knows the rights of a cell.
 
-        A hub that was restored from a backup does not know it before it has heard of the cell: the hub may have said,
-        in a time that it has lost, that the cell keeps something for ever.
+        A hub that was restored from a backup does not until the cell has reported: the cell may have got a deployment
+        without a lease in the time that the backup lacks.
         """
         return math.isinf(self._restored) or self.has(cell)
 
     def is_lost(self, cell: str, uid: str, lease_seconds: float) -> bool:
-        """Report whether a deployment is to be moved away from a cell. From then on the cell has no right to it."""
+        """Decide whether a deployment is moved away from a cell. If so, the cell gets no right to it any more."""
         if uid in self._revoked:
             return True
         if self.silence(cell) < moves_after(lease_seconds) or not self.knows(cell):
@@ -63,9 +61,9 @@ class Heard:
         return True
 
     def may_give(self, lease_seconds: float) -> bool:
-        """Report whether a cell may be given a right for so long.
+        """Report whether a cell may get a right with such a lease.
 
-        A hub that was restored from a backup may not know which cell has it: it waits until that one has lost it.
+        A hub that was restored from a backup may not know which cell has the right: it waits until that has expired.
         """
         return self._clock.now() - self._restored >= moves_after(lease_seconds)
 

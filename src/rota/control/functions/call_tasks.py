@@ -1,10 +1,10 @@
-"""Calls that are over, as Tasks on a server that takes neither a uid nor a status with a new object.
+"""The Tasks of calls: their labels, and how they are created on a server that refuses a uid or status in a new object.
 
-A call is then written in two steps. The first creates its Task, under the call's own name, with the status that it will
-have as an annotation. The second writes that status; whoever leads does so, as often as it is missing. So a crash
-between the two leaves nothing undone, and the call is never made again by the controller of Tasks.
+On such a server a call is recorded in two writes. The first creates its Task with the status in an annotation. The
+second writes the status; the leading process repeats it until it is done. So a crash between the two loses nothing, and
+the Task controller does not repeat the call.
 
-Whoever may create Tasks may write the annotation, too, and have a Task that says of itself how it ended.
+Anybody who may create Tasks may set the annotation, too, and so create a Task that is over.
 """
 
 from __future__ import annotations
@@ -16,28 +16,35 @@ import msgspec
 from rota.api import Task
 from rota.api.problems import NOT_JSON
 from rota.api.task import TaskStatus
+from rota.control.instances.names import derived
 
+FUNCTION_LABEL = "rota.dev/function"
+"""Label of every Task that calls a function, whoever created it."""
 CALL_LABEL = "rota.dev/call"
 WAITED_FOR = "waited-for"
-"""The value that the label of a call has that somebody waited for."""
+"""The value of CALL_LABEL of a synchronous call."""
 ENDED = "rota.dev/ended"
 """Annotation: the status of a call that is over, as JSON."""
 KEPT_AS = "rota.dev/kept-as"
-"""Annotation: the uid under which the log and the result of a call are kept. Its Task got another one."""
+"""Annotation: the uid under which the log and the result of a call are kept. The Task itself has another one."""
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _status = msgspec.json.Decoder(TaskStatus).decode
 
 
+def label_of(function: str) -> dict[str, str]:
+    return {FUNCTION_LABEL: derived(function)}
+
+
 def as_created(task: Task) -> Task:
-    """Return the Task that is created for a call: without uid and status, with both as annotations."""
+    """Return the Task of a call in the form of the first write: uid and status are in annotations."""
     meta = task.metadata
     marks = {**meta.annotations, ENDED: msgspec.json.encode(task.status).decode(), KEPT_AS: meta.uid}
     return msgspec.structs.replace(task, metadata=msgspec.structs.replace(meta, uid="", annotations=marks), status=None)
 
 
 def ended_status(task: Task) -> TaskStatus | None:
-    """Return the status that a Task is to have that was created for a call; None: it is no such Task."""
+    """Return the status in the annotation of a call's Task; None: it has none, or an invalid one."""
     said = task.metadata.annotations.get(ENDED)
     if said is None or not _is_call(task):
         return None

@@ -1,27 +1,31 @@
-"""What an instance says of its quota."""
+"""Gated instances: which there are, the condition on their quota, and the removal of a gate."""
 
 from __future__ import annotations
+
+from typing import Any, cast
 
 from rota.api import Condition, Instance, Quota
 from rota.client import Key
 from rota.control.gate import status_of
-from rota.control.instances.reasons import HUB_QUOTA_GATE
+from rota.control.instances.reasons import HUB_QUOTA_GATE, QUOTA_GATE
 from rota.control.quotas.asking import quota_of
 from rota.control.quotas.tally import is_gated, slot_of
 from rota.control.sizes import counted_of
+from rota.engine import Context
 from rota.engine.objects import Objects
+from rota.registry import ApiError
 
 QUOTA = "QuotaGranted"
 
 
-class Gated:
-    """Instances that wait for something before they are started: news of their quota is news to them."""
+class GatedInstances:
+    """The instances with a scheduling gate, by namespace: a change of the quota is news to each of them."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[Key, None]] = {}
 
     def note(self, instance: Instance) -> bool:
-        """Take an instance as it is now, and return whether it waits."""
+        """Take an instance as it is now. Returns whether it has a gate."""
         key = Key(instance.metadata.namespace, instance.metadata.name)
         if not instance.spec.scheduling_gates:
             self.forget(key)
@@ -40,7 +44,6 @@ class Gated:
 
 
 def quota_condition(objects: Objects, instance: Instance) -> Condition:
-    """Return the condition QuotaGranted of an instance."""
     quota = quota_of(objects, instance.metadata.namespace)
     if any(one.name == HUB_QUOTA_GATE for one in instance.spec.scheduling_gates):
         message = "the quota at the hub has not granted it: `rota quota` shows there who holds it"
@@ -56,3 +59,19 @@ def quota_condition(objects: Objects, instance: Instance) -> Condition:
         if status.waiting_instances > sum(one.count for one in status.waiting):
             return Condition(type=QUOTA, status="False", reason="QuotaExceeded", message="many have waited for longer")
     return Condition(type=QUOTA, status="False", reason="QuotaNotGranted", message="its quota is not granted yet")
+
+
+async def open_gate(context: Context, namespace: str, name: str, gate: str = QUOTA_GATE) -> None:
+    """Remove one gate of an instance. Other gates stay; if the instance or the gate is gone, nothing happens."""
+    kind: Any = Instance
+    found = cast("Instance | None", context.find(Instance.api, namespace, name))
+    gates = [one.name for one in found.spec.scheduling_gates] if found is not None else []
+    if gate not in gates:
+        return
+    path = f"/spec/schedulingGates/{gates.index(gate)}"
+    patch = [{"op": "test", "path": f"{path}/name", "value": gate}, {"op": "remove", "path": path}]
+    try:
+        await context.client.patch(kind, name, patch, namespace=namespace, type="json")
+    except ApiError as error:
+        if error.code not in (404, 409, 422):
+            raise  # It is gone, or its gates have changed: the news of that wakes the controller again.

@@ -1,6 +1,6 @@
-"""Which ordinals an owner's instances have, where it does not matter that they are 0 … n-1.
+"""Choose the ordinals of an owner's instances where they need not be 0 … n-1.
 
-A pool that scales by demand takes away what nobody needs, whatever its ordinal: whoever works goes on working.
+A pool that scales by demand removes instances that nobody holds, whatever their ordinals.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from rota.control.instances.reasons import worst_blocker
 from rota.control.instances.states import is_draining, is_held, is_leaving, is_used
 
 
-def chosen(there: Mapping[int, Instance], ready: Collection[str], replicas: int) -> set[int]:
-    """So many ordinals: of those there are, the ones of most use; and only if they are too few, new ones.
+def choose(there: Mapping[int, Instance], ready: Collection[str], replicas: int) -> set[int]:
+    """Choose `replicas` ordinals: existing ones, those of most use first, and new ones only if these are too few.
 
-    `ready` has the names of those that are. One that is leaving is waited for before another ordinal is taken: so no
-    instance is made while there are as many as there should be, in whatever state.
+    `ready` has the names of ready instances. An instance that is being deleted keeps its place until it is gone: no
+    instance is created while as many exist as there should be, in whatever state.
     """
     ranked = sorted(there, key=lambda ordinal: (_place(there[ordinal], ready), ordinal))
     taken = set(ranked[:replicas])
@@ -29,11 +29,11 @@ def _free(there: Mapping[int, Instance]) -> Iterator[int]:
 
 
 def _place(instance: Instance, ready: Collection[str]) -> int:
-    """The lower, the more is lost with an instance."""
+    """Rank an instance: the lower, the more is lost with it."""
     if is_leaving(instance):
         return 5
     if is_held(instance):
-        # Among those who work, those go first who were asked already: to ask another would disturb two.
+        # Among held ones, draining ones go first: to drain another would disturb two holders.
         return 1 if is_draining(instance) else 0
     if instance.metadata.name in ready and not is_used(instance):
         return 2

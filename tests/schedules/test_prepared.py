@@ -1,13 +1,13 @@
-"""Many that are due at one moment are made ready before it, and what happens in between still counts."""
+"""Launches of many schedules are prepared before they are due; what happens in between still counts."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from rota.control.schedule import Schedules
-from rota.control.schedules.ahead import READY_MIN
 from rota.control.schedules.heap import Heap
 from rota.control.schedules.making import SCHEDULE_NAME, task_name, task_of
+from rota.control.schedules.prepared import READY_MIN
 from tests.schedules.scene import MINUTE, START, Scene
 
 MANY = READY_MIN + 5
@@ -26,8 +26,8 @@ async def prepared(scene: Scene, **spec: Any) -> Schedules:
 
 
 def ready(controller: Schedules) -> int:
-    assert controller._ahead is not None
-    return len(controller._ahead)
+    assert controller._prepared is not None
+    return len(controller._prepared)
 
 
 async def fired(scene: Scene) -> list[str]:

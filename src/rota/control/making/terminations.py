@@ -1,4 +1,4 @@
-"""Ends that take their time: each goes on by itself, and is reported when it is over."""
+"""Terminations in the background: each goes on by itself, and is reported when it is over."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
 AT_ONCE_SECONDS = 0.05
-"""Most ends take no time: they are waited for."""
+"""A termination that takes no longer is awaited, so that its caller need not come back."""
 
 
-class Endings:
-    """Things that are being ended, by a name of each. `close` leaves them to whoever comes next."""
+class Terminations:
+    """Terminations under way, by name. `close` stops waiting for them; the next maker finds what is still alive."""
 
     def __init__(self) -> None:
         self._tasks: dict[Hashable, asyncio.Task[None]] = {}
 
     def begin(self, name: Hashable, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """End a thing, unless that is under way. What comes of it is observed elsewhere."""
+        """Begin a termination, unless it is under way. Its result is observed elsewhere."""
         if name not in self._tasks:
             task = self._tasks[name] = asyncio.create_task(end(), name=f"end of {name}")
             task.add_done_callback(lambda _: self._tasks.pop(name, None))
@@ -25,9 +25,9 @@ class Endings:
     async def over(
         self, name: Hashable, end: Callable[[], Coroutine[Any, Any, None]], then: Callable[[], None]
     ) -> bool:
-        """Report whether a thing has ended; the first call begins its end. `then` is called when it has.
+        """Report whether a termination is over; the first call begins it. Calls `then` if it ends after that call.
 
-        Raises what its end raised; called again after that, it begins anew.
+        Raises what the termination raised. The next call begins it anew.
         """
         task = self._tasks.get(name)
         if task is None:

@@ -1,19 +1,21 @@
-"""How a function stands: whether the version that is wanted answers its calls. Pure."""
+"""The condition Ready of a function, and the controller for planes that serve no functions."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
 from rota.api import Condition, Function, Instance
-from rota.control.functions.loading import Known
+from rota.control.functions.loading import LoadState
 from rota.control.functions.planning import Version
-from rota.control.gate import READY
-from rota.control.plane import Plane
-from rota.control.schedules.regions import region_of
+from rota.control.gate import READY, Gate, write_conditions
+from rota.control.plane import Plane, region_of
+from rota.engine import DONE, Context, Outcome
 
 LOADING, PREPARING, STARTING, UPDATING = "Loading", "Preparing", "Starting", "Updating"
 PROGRESS = (LOADING, PREPARING, STARTING, UPDATING)
-"""Reasons for not being ready that pass, and that nobody has to be told of."""
+"""Reasons for not being ready that pass by themselves, and need no Event."""
+NOT_SERVED = "NotServed"
+WHY = "`rota operator` runs no functions yet, wherever their code is: deploy it to a server that `rota start` started"
 
 
 def readiness(
@@ -21,15 +23,17 @@ def readiness(
     version: Version,
     instances: Sequence[Instance],
     *,
-    known: Known,
+    known: LoadState,
     good: Version | None,
     callable_: Collection[str],
     failures: Sequence[Condition],
 ) -> Condition:
-    """The condition Ready.
+    """Return the condition Ready.
 
-    `known`: whether this version was loaded. `good`: the version that was loaded last. `callable_`: workers that can be
-    called, by uid. `failures`: why workers of this version cannot be.
+    known      the load state of this version
+    good       the version that was loaded last
+    callable_  uids of workers that can be called
+    failures   conditions of workers of this version that cannot be
     """
     staying = [one for one in instances if one.metadata.deletion_timestamp is None]
     current = [one for one in staying if one.spec.template_hash == version.hash]
@@ -52,16 +56,27 @@ def readiness(
     return Condition(type=READY, status="True", reason="ScaledToZero", message=unseen)
 
 
-def not_here(function: Function, plane: Plane) -> Condition | None:
-    """The condition Ready of a function that no city served here may run."""
+def not_served_here(function: Function, plane: Plane) -> Condition | None:
+    """Return the condition Ready of a function whose regions this plane does not serve; None: it serves one."""
     region = region_of(function.spec.regions, plane)
     return None if isinstance(region, str) else not_ready(region.reason, region.message)
 
 
 def code_of(version: Version | None) -> str | None:
-    """The digest of the code of a version; None: it is in a workspace, or there is no version."""
+    """Return the digest of a version's code; None: it is in a workspace, or there is no version."""
     return version.template.handler.code if version is not None and version.template.handler is not None else None
 
 
 def not_ready(reason: str, message: str) -> Condition:
     return Condition(type=READY, status="False", reason=reason, message=message)
+
+
+class UnservedFunctions(Gate[Function]):
+    """Marks each function as not served on this plane."""
+
+    def __init__(self) -> None:
+        super().__init__(Function)
+
+    async def go_on(self, context: Context, obj: Function, opened: list[Condition]) -> Outcome:
+        await write_conditions(context, obj, [*opened, not_ready(NOT_SERVED, WHY)])
+        return DONE

@@ -1,4 +1,4 @@
-"""Functions in numbers: how many calls, how they ended, how long they waited and took; and who waits now."""
+"""The metrics of functions: calls by outcome, waiting and running times, queue lengths, workers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rota.control.functions.routing import Routing
 from rota.engine.metrics import Metrics
 
 
-class Counting:
-    """What is counted of calls, by the namespace and the function."""
+class FunctionMetrics:
+    """The metrics of calls, by namespace and function."""
 
     def __init__(self, metrics: Metrics) -> None:
         where = ("namespace", "function")
@@ -20,7 +20,7 @@ class Counting:
         self._took = metrics.histogram("rota_function_call_seconds", "How long a call took.", where)
 
     def watch(self, functions: Callable[[], Mapping[Key, Routing]]) -> None:
-        """Have functions shown as they are when they are asked for."""
+        """Add gauges, which read the present state of functions."""
         where = ("namespace", "function")
         self._metrics.gauge(
             "rota_function_waiting",
@@ -49,7 +49,7 @@ class Counting:
         self._took.observe(tuple(key), max(0.0, took_seconds))
 
     def forget(self, key: Key) -> None:
-        """There is no such function any more."""
+        """Drop the series of a deleted function."""
         for series in (self._calls, self._waited, self._took):
             series.forget(tuple(key))
 

@@ -1,4 +1,4 @@
-"""The news that a cell has for its hub, gathered as things change and put into reports of a bounded size."""
+"""The outbox of a cell: news for its hub, collected from watch events and divided into reports of a bounded size."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from rota.engine.recorder import COMPONENT
 
 AVAILABLE = "Available"
 COMPARED_MAX = 50
-"""Deployments at rest that each heartbeat tells of."""
+"""Unchanged deployments in each heartbeat, whose digests the hub compares."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class _News:
-    """News of one deployment that the hub has not heard, beside its status, which is always told."""
+    """News of one deployment that has not been reported. Its status is in every report."""
 
     def __init__(self) -> None:
         self.changed: dict[str, None] = {}
@@ -53,65 +53,65 @@ class _News:
         return bool(self.changed or self.gone)
 
 
-class Telling:
-    """The news of the deployments that a cell runs for its hub. Told of every change here; `end` it.
+class Outbox:
+    """The news of the deployments that a cell runs for its hub. `end` it.
 
-    What is taken out and did not arrive is put back by `again`.
+    `take` removes news; if their report fails, `put_back` adds them again.
     """
 
     def __init__(self, objects: Objects, clock: Clock, on_news: Callable[[], None]) -> None:
-        """`on_news` is called when there is something to tell."""
+        """`on_news` is called when there is news."""
         self._objects = objects
         self._clock = clock
         self._on_news = on_news
         self._digests = Digests()
         self._deployments: dict[str, Key] = {}
-        """By uid, those that are the hub's."""
+        """The hub's deployments in this cell, by uid."""
         self._news: dict[str, _News] = {}
         self._released: dict[str, Source] = {}
         self._refused: dict[str, tuple[Source, Condition]] = {}
-        """By uid at the hub, what cannot be run here, and why."""
+        """Deployments that cannot be run here, with the condition, by uid at the hub."""
         self._refusals: dict[str, None] = {}
-        """The refused ones that the hub has not heard of, and that have no deployment here."""
+        """Refused deployments without an object here whose refusal has not been reported."""
         self._ends = [
-            objects.listen((WorkloadDeployment.api,), self._hear_deployment),
-            objects.listen((Instance.api,), self._hear_instance),
-            objects.listen((Event.api,), self._hear_event),
+            objects.listen((WorkloadDeployment.api,), self._deployment_changed),
+            objects.listen((Instance.api,), self._instance_changed),
+            objects.listen((Event.api,), self._event_changed),
         ]
-        # Of what is there already the hub may know everything.
+        # The hub may know what is there already: digests will show.
         self._news.clear()
-        self.greet()
+        self.announce()
 
     def end(self) -> None:
         for one in self._ends:
             one()
 
     def __bool__(self) -> bool:
-        """Report whether there is anything that the hub has not heard."""
+        """Report whether there is unreported news."""
         return bool(self._news or self._released or self._refusals)
 
     # What has changed.
 
     def release(self, source: Source) -> None:
-        """Nothing of a deployment is left here."""
+        """Report that nothing of a deployment is left here."""
         self._released[source.uid] = source
         self._refused.pop(source.uid, None)
         self._on_news()
 
     def refuse(self, source: Source, reason: str, message: str) -> None:
-        """A deployment cannot be run here. An empty reason: it can."""
+        """Report that a deployment cannot be run here. An empty reason withdraws that."""
         before = self._refused.pop(source.uid, None)
         if not reason:
             if before is not None:
-                self._tell_refusal(source.uid)
+                self._note_refusal(source.uid)
             return
-        said = Condition(type=SYNCED, status="False", reason=reason, message=message)
-        conditions = with_condition([before[1]] if before is not None else [], said, self._clock.time())
+        condition = Condition(type=SYNCED, status="False", reason=reason, message=message)
+        conditions = with_condition([before[1]] if before is not None else [], condition, self._clock.time())
         self._refused[source.uid] = (source, conditions[0])
         if self._refused[source.uid] != before:
-            self._tell_refusal(source.uid)
+            self._note_refusal(source.uid)
 
-    def _tell_refusal(self, uid: str) -> None:
+    def _note_refusal(self, uid: str) -> None:
         own = next((one for one, key in self._deployments.items() if self._source_uid(key) == uid), None)
         if own is not None:
             self._news.setdefault(own, _News())
@@ -120,7 +120,7 @@ class Telling:
         self._on_news()
 
     def _here(self) -> set[str]:
-        """Return the uids at the hub of the deployments that are here."""
+        """Return the uids at the hub of the deployments in this cell."""
         return {self._source_uid(key) for key in self._deployments.values()}
 
     def _source_uid(self, key: Key) -> str:
@@ -128,7 +128,7 @@ class Telling:
         source = source_of(found) if found is not None else None
         return source.uid if source is not None else ""
 
-    def _hear_deployment(self, kind: Kind, update: Update[Any]) -> None:
+    def _deployment_changed(self, kind: Kind, update: Update[Any]) -> None:
         old, new = cast("Any", update.old), cast("Any", update.new)
         if new is None:
             self._deployments.pop(old.metadata.uid, None)
@@ -137,7 +137,7 @@ class Telling:
         source = source_of(new)
         if source is None:
             return
-        # It is here again, as after a restore of the hub.
+        # It exists here again, as after a restore of the hub.
         self._released.pop(source.uid, None)
         uid = new.metadata.uid
         self._deployments[uid] = update.key
@@ -145,14 +145,14 @@ class Telling:
             self._news.setdefault(uid, _News())
             self._on_news()
 
-    def _hear_instance(self, kind: Kind, update: Update[Any]) -> None:
+    def _instance_changed(self, kind: Kind, update: Update[Any]) -> None:
         old, new = cast("Any", update.old), cast("Any", update.new)
         owner = controller_of(new or old)
         if owner is None or owner.uid not in self._deployments:
             return
         if old is not None and new is not None and old.status == new.status and old.metadata.uid == new.metadata.uid:
             return
-        self._digests.hear(old, new)
+        self._digests.update(old, new)
         news = self._news.setdefault(owner.uid, _News())
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             news.gone[old.metadata.uid] = old.metadata.name
@@ -161,8 +161,8 @@ class Telling:
             news.changed[new.metadata.name] = None
         self._on_news()
 
-    def _hear_event(self, kind: Kind, update: Update[Any]) -> None:
-        """Take an Event of this cell's own controllers about something that is the hub's."""
+    def _event_changed(self, kind: Kind, update: Update[Any]) -> None:
+        """Take an Event of this cell's controllers about an object of the hub."""
         old, new = cast("Event | None", update.old), cast("Event | None", update.new)
         if new is None or new.reporting_component != COMPONENT or (old is not None and old.count == new.count):
             return
@@ -176,32 +176,32 @@ class Telling:
             return
         news = self._news.setdefault(owner, _News())
         if len(news.events) < EVENTS_MAX:
-            told = EventReport(
+            reported = EventReport(
                 reason=(new.reason or "")[:REASON_LENGTH_MAX],
                 message=(new.message or "")[:MESSAGE_LENGTH_MAX],
                 instance=instance,
                 warning=new.type == "Warning",
             )
-            news.events[told] = None
+            news.events[reported] = None
         self._on_news()
 
-    # What is told.
+    # Reports.
 
-    def greet(self) -> None:
-        """Tell of every deployment, with the digest of its instances: the hub asks for what it does not know."""
+    def announce(self) -> None:
+        """Report every deployment with the digest of its instances. The hub asks for those that differ."""
         for uid in self._deployments:
             self._news.setdefault(uid, _News())
         here = self._here()
         self._refusals.update(dict.fromkeys(uid for uid in self._refused if uid not in here))
 
-    def beat(self) -> None:
-        """Tell of some more deployments that have nothing to tell, in turns: the hub compares."""
+    def announce_some(self) -> None:
+        """Report COMPARED_MAX unchanged deployments, others each time, so that the hub compares their digests."""
         for uid in [*self._deployments][:COMPARED_MAX]:
             self._deployments[uid] = self._deployments.pop(uid)
             self._news.setdefault(uid, _News())
 
     def resync(self, uids: Iterable[str]) -> None:
-        """Tell everything of the deployments that have these uids at the hub."""
+        """Report the deployments with these uids at the hub in full."""
         wanted = set(uids)
         for own, key in self._deployments.items():
             if self._source_uid(key) in wanted:
@@ -210,20 +210,20 @@ class Telling:
                 news.changed.update(dict.fromkeys(one.metadata.name for one in self._instances(own)))
 
     def take(self, deployments_max: int = DEPLOYMENTS_MAX) -> tuple[list[DeploymentReport], Any]:
-        """Take out as much as goes into one report; and what `again` puts back.
+        """Remove the news for one report. Returns the reports, and the argument for `put_back`.
 
-        What does not fit comes last the next time: nobody who has much to tell keeps others from being heard of.
+        News that do not fit come last the next time, so that a deployment with many changes does not hold up others.
         """
         reports: list[DeploymentReport] = []
         taken: dict[str, _News] = {}
-        room = Room()
+        room = ReportRoom()
         for uid in [*self._news][:deployments_max]:
             if not room:
                 break
             news = self._news.pop(uid)
-            report, told, rest = self._report(uid, news, room)
+            report, sent, rest = self._report(uid, news, room)
             if report is not None:
-                taken[uid] = told
+                taken[uid] = sent
                 reports.append(report)
                 if rest:
                     self._news[uid] = rest
@@ -232,7 +232,7 @@ class Telling:
         reports += [_released(source) for source in released.values()]
         free = deployments_max - len(reports)
         refusals = [*self._refusals][:free]
-        # One that has a deployment here by now is told of with it: a report tells of each only once.
+        # Without those that the report has already: a report names each deployment once.
         already = {one.uid for one in reports}
         for uid in refusals:
             del self._refusals[uid]
@@ -240,8 +240,8 @@ class Telling:
                 reports.append(_refusal(*self._refused[uid]))
         return reports, (taken, released, refusals)
 
-    def again(self, taken: Any) -> None:
-        """Put back what was taken and did not arrive."""
+    def put_back(self, taken: Any) -> None:
+        """Add news again whose report failed."""
         news, released, refusals = taken
         for uid, one in news.items():
             if uid not in self._deployments:
@@ -259,29 +259,29 @@ class Telling:
     def _instances(self, uid: str) -> list[Instance]:
         return cast("list[Instance]", [*self._objects.owned(Instance.api, uid)])
 
-    def _report(self, uid: str, news: _News, room: Room) -> tuple[DeploymentReport | None, _News, _News]:
-        """Return the news of a deployment as far as there is room, what of them is told, and what is not."""
-        told, rest = _News(), _News()
+    def _report(self, uid: str, news: _News, room: ReportRoom) -> tuple[DeploymentReport | None, _News, _News]:
+        """Return the report of a deployment as far as there is room, the news in it, and the rest."""
+        sent, rest = _News(), _News()
         key = self._deployments[uid]
         obj = get(self._objects, WorkloadDeployment, key.name, key.namespace)
         source = source_of(obj) if obj is not None else None
         if obj is None or source is None:
-            return None, told, rest
+            return None, sent, rest
         changed = []
         for name in news.changed:
             found = get(self._objects, Instance, name, key.namespace)
-            one = _told(found) if found is not None else None
+            one = _instance_report(found) if found is not None else None
             if rest.changed or (one is not None and not room.take(one)):
                 rest.changed[name] = None
                 continue
-            told.changed[name] = None
+            sent.changed[name] = None
             if one is not None:
                 changed.append(one)
         for number, (gone, name) in enumerate(news.gone.items()):
-            (told if number < CHANGED_MAX else rest).gone[gone] = name
-        # Which there are, and their digest, is true of what was told when all of it was.
-        (rest if rest else told).all = news.all
-        told.events = news.events
+            (sent if number < CHANGED_MAX else rest).gone[gone] = name
+        # The list of all instances and the digest are only right in the last report of a deployment's news.
+        (rest if rest else sent).all = news.all
+        sent.events = news.events
         status = status_of(obj)
         is_observed = status.observed_generation == obj.metadata.generation
         refused = self._refused.get(source.uid)
@@ -294,16 +294,16 @@ class Telling:
             generation=source.generation if is_observed else max(source.generation - 1, 0),
             status=status,
             changed=changed,
-            gone=[Gone(name, uid) for uid, name in told.gone.items()],
-            all=[one.metadata.uid for one in self._instances(uid)] if told.all else None,
+            gone=[Gone(name, uid) for uid, name in sent.gone.items()],
+            all=[one.metadata.uid for one in self._instances(uid)] if sent.all else None,
             events=[*news.events],
             digest="" if rest else self._digests.of(uid),
         )
         room.spend(msgspec.structs.replace(report, changed=[]))
-        return report, told, rest
+        return report, sent, rest
 
 
-class Room:
+class ReportRoom:
     """The room in a report, in bytes and instances."""
 
     def __init__(self) -> None:
@@ -315,7 +315,7 @@ class Room:
         return self._bytes > 0 and self._instances > 0
 
     def take(self, one: InstanceReport) -> bool:
-        """Have an instance in the report, if there is room. The first one is, however large it is."""
+        """Take room for an instance, if there is enough. The first one always fits."""
         size = len(_encode(one))
         if not self._is_new and (size > self._bytes or self._instances <= 0):
             return False
@@ -328,7 +328,7 @@ class Room:
         self._bytes -= len(_encode(what))
 
 
-def _told(instance: Instance) -> InstanceReport:
+def _instance_report(instance: Instance) -> InstanceReport:
     meta = instance.metadata
     return InstanceReport(name=meta.name, uid=meta.uid, spec=instance.spec, status=instance.status)
 

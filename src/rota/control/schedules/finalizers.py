@@ -1,7 +1,7 @@
-"""Where making a Task and writing that down are two commits, whatever happens in between must not undo the first.
+"""The finalizer of a tick's Task, for servers on which Task and status are written in two commits.
 
-Were the process to end there, and somebody to delete the Task, nothing would be left to tell that its tick was fired.
-So the Task has a finalizer until it is written down: who deletes it before does not make it vanish.
+If the process ended between the two and somebody deleted the Task, nothing would show that its tick was fired. So the
+Task has a finalizer until the status has recorded it: a Task that is deleted before does not vanish.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ FINALIZER = "rota.dev/tick"
 RELEASE_TRIES_MAX = 5
 
 
-def kept(body: Body) -> Body:
-    """The body of a Task that does not vanish before it is let go."""
+def with_finalizer(body: Body) -> Body:
     return {**body, "metadata": {**body["metadata"], "finalizers": [FINALIZER]}}
 
 
 async def release(client: Client, namespace: str, name: str) -> None:
-    """Let a Task go. Raises ApiError, OSError."""
+    """Remove the finalizer of a Task, if it has it. Raises ApiError, OSError."""
     kind: Any = Task
     for left in reversed(range(RELEASE_TRIES_MAX)):
         try:
@@ -39,23 +38,23 @@ async def release(client: Client, namespace: str, name: str) -> None:
         except ApiError as error:
             if error.code == 404:
                 return
-            # Somebody else has changed the list meanwhile.
+            # The list of finalizers has changed meanwhile.
             if error.code not in (409, 422) or not left:
                 raise
 
 
-class Keeping:
-    """The Tasks that are kept, by the schedule that they are of."""
+class UnrecordedTasks:
+    """The Tasks with the finalizer, by schedule."""
 
     def __init__(self) -> None:
         self._of: dict[Key, dict[str, int]] = {}
 
     def of(self, schedule: Key) -> Mapping[str, int]:
-        """The names of its Tasks that are kept, and the tick of each."""
+        """Return the names of a schedule's Tasks with the finalizer, and the tick of each."""
         return self._of.get(schedule, {})
 
-    def hear(self, old: Task | None, new: Task | None) -> bool:
-        """News of a Task. Whether it waits to be let go."""
+    def note_task(self, old: Task | None, new: Task | None) -> bool:
+        """Take a watch event of a Task. Returns whether the Task is deleted and waits for its finalizer."""
         task = new or old
         assert task is not None
         meta = task.metadata

@@ -1,8 +1,8 @@
-"""Reaching an instance of a cell through its hub: the messages of both, and what a cell lets its hub ask for.
+"""The tunnel by which a hub reaches instances of a cell: its messages, and the requests that a cell accepts.
 
-The hub never dials a cell. A cell keeps one connection to its hub, over which it is asked; for each request it opens
-another, over which that is answered. Who may ask is decided at the hub. The cell lets its hub reach the instances that
-it runs for it, and nothing else.
+The hub never dials a cell. A cell keeps one connection to its hub, over which it gets requests; for each it opens
+another one, over which it answers. The hub authorises the user. The cell lets its hub reach the instances that it runs
+for the hub, and no others.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from rota.registry import ApiError
 from rota.registry.errors import forbidden
 
 PROTOCOL = "v1.reach.rota.dev"
-"""Spoken on the connections of both sorts."""
+"""The WebSocket subprotocol of both kinds of connections."""
 HEADERS = frozenset(("accept", "content-type", "content-length", "sec-websocket-protocol"))
-"""Headers of a request that its cell is told. Credentials are not among them."""
+"""Headers of a request that are passed on to the cell, never credentials."""
 ANSWER_HEADERS = frozenset(("Rota-Mode", "Rota-Length", "Retry-After"))
-"""Headers of an answer that are passed on."""
+"""Headers of an answer that are passed on to the user."""
 STATUSES = frozenset((101, 200, 400, 403, 404, 405, 409, 413, 429, 500, 501, 503, 507))
-"""Answers that a cell may give."""
+"""Status codes that a cell may answer with."""
 MESSAGE_BYTES_MAX = 128 * 1024
 """The most bytes of one message. Larger pieces are divided."""
 PIECE_BYTES = 64 * 1024
 WAITING_BYTES_MAX = 256 * 1024
-"""Bytes of one request that have come over a tunnel and are not passed on yet, in each direction."""
+"""Bytes of one request that are buffered in each direction."""
 FRESH_SECONDS = 30.0
-"""A cell that was heard of within this time reports."""
+"""A cell whose last report is younger than this is up, though its tunnel is not."""
 
 What = Literal["logs", "exec", "files", "archive"]
 MAY = frozenset(
@@ -48,14 +48,14 @@ MAY = frozenset(
         *((method, what) for what in ("files", "archive") for method in ("GET", "PUT", "DELETE")),
     )
 )
-"""Everything that a hub may ask of a cell."""
+"""The requests that a cell accepts, as method and subresource."""
 
 Line = Annotated[str, msgspec.Meta(max_length=1024, pattern=exact("^[ -~]*$"))]
-"""A text that can be a header."""
+"""A text that is valid as a header."""
 
 
 class Hello(msgspec.Struct, rename="camel", tag="hello"):
-    """The first message of a cell. Unknown fields are ignored: the cell may be newer."""
+    """The first message of a cell."""
 
     identity: Uid
     boot: Count
@@ -63,34 +63,34 @@ class Hello(msgspec.Struct, rename="camel", tag="hello"):
 
 
 class Welcome(msgspec.Struct, rename="camel", tag="welcome"):
-    """The hub's answer to it: the cell is connected."""
+    """The hub's answer to `Hello`."""
 
     hub: Annotated[str, msgspec.Meta(max_length=64)]
-    """The identity of the hub's store. A cell answers nothing that another hub asks."""
+    """The identity of the hub's store. A cell answers its own hub only."""
 
 
 class Ask(msgspec.Struct, rename="camel", tag="ask"):
     """A request for one instance of the cell."""
 
     id: Annotated[str, msgspec.Meta(pattern=exact("^[-_A-Za-z0-9]{22}$"))]
-    """Names the connection on which it is answered."""
+    """The name of the connection for the answer."""
     method: Literal["GET", "PUT", "DELETE"]
     what: What
     namespace: Name
     name: Name
     uid: Uid
-    """The uid that the instance has in the cell."""
+    """The instance's uid in the cell."""
     deployment: Uid
-    """The uid that its deployment has at the hub."""
+    """Its deployment's uid at the hub."""
     query: Annotated[str, msgspec.Meta(max_length=64 * 1024)] = ""
     headers: dict[str, str] = {}
     user: Annotated[str, msgspec.Meta(max_length=253)] = ""
-    """Whoever asks, by the name that they have at the hub."""
+    """The user's name at the hub."""
     admin: bool = False
 
 
 class Refusal(msgspec.Struct, rename="camel", tag="refusal"):
-    """Said over the first connection: a request is not even begun."""
+    """The refusal of a request, sent over the first connection instead of an answer."""
 
     id: Annotated[str, msgspec.Meta(max_length=64)]
     code: int
@@ -99,7 +99,7 @@ class Refusal(msgspec.Struct, rename="camel", tag="refusal"):
 
 
 class Continue(msgspec.Struct, tag="continue"):
-    """The body of the request is wanted."""
+    """A request for the body."""
 
 
 class Head(msgspec.Struct, rename="camel", tag="head"):
@@ -109,20 +109,20 @@ class Head(msgspec.Struct, rename="camel", tag="head"):
     content_type: Line = ""
     headers: dict[str, Line] = {}
     length: int = -1
-    """Bytes of a body that is whole already; -1: it goes on."""
+    """Bytes of the whole body; -1: not known yet."""
 
 
-class End(msgspec.Struct, tag="end"):
-    """The body is whole."""
+class BodyEnd(msgspec.Struct, tag="end"):
+    """The end of a body."""
 
 
-FromCell = Continue | Head | End
+FromCell = Continue | Head | BodyEnd
 FromHub = Welcome | Ask
 encode = msgspec.json.Encoder().encode
 
 
 def said(message: msgspec.Struct) -> str:
-    """Return a message as text. Bytes of bodies are messages in binary."""
+    """Encode a message as text. Pieces of bodies are binary messages."""
     return encode(message).decode()
 
 
@@ -130,7 +130,7 @@ def said(message: msgspec.Struct) -> str:
 
 
 def elsewhere(objects: Objects, namespace: str, name: str) -> Instance | None:
-    """Return an instance if it runs in a cell that reports to this hub; None: it does not, or there is none."""
+    """Return an instance if it runs in a cell that reports to this hub; None: it does not, or does not exist."""
     found = get(objects, Instance, name, namespace)
     return found if found is not None and is_copy(found) and found.spec.cell_name else None
 
@@ -138,29 +138,26 @@ def elsewhere(objects: Objects, namespace: str, name: str) -> Instance | None:
 def asked(
     instance: Instance, id_: str, method: str, what: str, query: str, headers: dict[str, str], user: str, *, admin: bool
 ) -> Ask:
-    """Return what a cell is asked. Raises ApiError for what is not asked of cells."""
+    """Return the request for an instance of a cell. Raises ApiError for a request that cells do not accept."""
     owner = controller_of(instance)
     if (method, what) not in MAY or owner is None:
         raise ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
     meta = instance.metadata
     passed = {name: value for name, value in headers.items() if name in HEADERS}
     about = {"namespace": meta.namespace, "name": meta.name, "uid": meta.annotations[CELL_UID], "deployment": owner.uid}
-    told = {"id": id_, "method": method, "what": what, "query": query, "headers": passed, "user": user, "admin": admin}
-    return msgspec.convert({**about, **told, "type": "ask"}, Ask)
+    sent = {"id": id_, "method": method, "what": what, "query": query, "headers": passed, "user": user, "admin": admin}
+    return msgspec.convert({**about, **sent, "type": "ask"}, Ask)
 
 
 def absent(cell: Cell | None, name: str, version: str, now: float) -> ApiError:
-    """Return the answer to a request for an instance of a cell that is not connected.
-
-    version     of this hub
-    """
+    """Return the error for a request to a cell without a tunnel. `version` is this hub's."""
     where = f'cell "{name}" in {cell.spec.city_code}' if cell is not None else f'cell "{name}"'
     status = cell.status if cell is not None else None
     heard = status.last_heartbeat_time if status is not None else None
     if cell is None:
-        message = f"{where} is not known here any more"
+        message = f"{where} does not exist here any more"
     elif status is None or heard is None:
-        message = f"{where} is not connected: it has not been heard of since it was made known here"
+        message = f"{where} is not connected: it has never reported to this hub"
     elif now - heard.timestamp() < FRESH_SECONDS and _is_older(status.version or "", version):
         message = (
             f"{where} runs Rota {status.version}, which does not let its hub reach instances: upgrade it to {version}."
@@ -168,7 +165,7 @@ def absent(cell: Cell | None, name: str, version: str, now: float) -> ApiError:
         )
     else:
         ago = max(int(now - heard.timestamp()), 0)
-        message = f"{where} is not connected: it was last heard of at {_moment(heard)}, {ago} s ago. What runs goes on"
+        message = f"{where} is not connected: its last report was at {_moment(heard)}, {ago} s ago. What runs goes on"
     return ApiError(503, "ServiceUnavailable", message, details={"name": name, "kind": "cells"})
 
 
@@ -187,7 +184,7 @@ def _moment(when: datetime) -> str:
 
 
 def mirrored(objects: Objects, instance: Instance) -> Source | None:
-    """Return the deployment at the hub that an instance is of; None: it is this cell's own."""
+    """Return the deployment at the hub of an instance in this cell; None: the instance is the cell's own."""
     owner = controller_of(instance)
     if owner is None or owner.kind != WorkloadDeployment.api.name:
         return None
@@ -196,7 +193,7 @@ def mirrored(objects: Objects, instance: Instance) -> Source | None:
 
 
 def sought(objects: Objects, ask: Ask) -> Instance:
-    """Return the instance that a hub asks for. Raises ApiError unless it is run for that hub, and still the same."""
+    """Return the requested instance. Raises ApiError unless it runs for that hub, and has the same uid."""
     instance = get(objects, Instance, ask.name, ask.namespace)
     source = mirrored(objects, instance) if instance is not None else None
     is_it = instance is not None and source is not None and instance.metadata.uid == ask.uid
@@ -207,7 +204,7 @@ def sought(objects: Objects, ask: Ask) -> Instance:
         or source.uid != ask.deployment
         or (ask.method, ask.what) not in MAY
     ):
-        # One sentence for all: a hub learns nothing of what else is here.
+        # The same message for all, so that a hub learns nothing of other instances here.
         raise ApiError(
             404,
             "NotFound",

@@ -1,4 +1,4 @@
-"""What is known of a pool that scales by demand, from one look at it to the next."""
+"""The autoscaler of one pool: it keeps the demand between two reconciliations."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from rota.api import Instance, WorkerPool
 from rota.api.pool import PoolScale
 from rota.control.instances.reasons import is_ready, worst_blocker
 from rota.control.instances.states import is_held, is_leaving
-from rota.control.scaling.planner import Decision, Load, Past, began, decide, needed
+from rota.control.scaling.planner import Decision, History, Load, decide, initial_history, needed
 
 CRASHING = frozenset(("InstanceCrashing", "Stopped"))
-"""Why an instance is not ready that did run. What never ran lacks something that another one would lack, too."""
+"""Reasons of instances that did run. One that never ran lacks something that a stand-in would lack, too."""
 
 
-class Book:
-    """Takes news between two looks, so that a load that came and went in between counts as well."""
+class Autoscaler:
+    """Takes news between two evaluations, so that demand that came and went in between counts as well."""
 
     def __init__(self, pool: WorkerPool, scale: PoolScale) -> None:
         self.pool = pool
         self.replicas = 0
-        """How many there should be, as of the last look."""
+        """The number that the last evaluation decided."""
         self._scale = scale
         self._held: set[str] = set()
         self._load = Load()
         self._peak = 0
-        self._past: Past = ()
+        self._history: History = ()
 
-    def look(
+    def evaluate(
         self, pool: WorkerPool, scale: PoolScale, own: Iterable[Instance], waiting: int | None, now: float
     ) -> Decision:
-        """All that is known now. `waiting` is None where nobody knows: then nothing is taken away."""
+        """Decide the number from all that is known now. While `waiting` is None, which is unknown, it does not fall."""
         own = list(own)
         self.pool, self._scale = pool, scale
         self._held = {one.metadata.uid for one in own if is_held(one) and not is_leaving(one)}
@@ -39,41 +39,41 @@ class Book:
             held=len(self._held),
             crashing=sum(_is_crashing(one) for one in own),
         )
-        past = self._past or began(len(own), now)
-        # What was needed in between was needed until now, as far as is known.
-        before = decide(scale, max(self._peak, self.level), past, now)
-        decision = decide(scale, self.level, before.past, now)
+        history = self._history or initial_history(len(own), now)
+        # The peak between two evaluations counts as needed until now.
+        before = decide(scale, max(self._peak, self.level), history, now)
+        decision = decide(scale, self.level, before.history, now)
         if waiting is None:
             level = max(decision.replicas, min(len(own), scale.max))
-            decision = Decision(level, began(level, now), None)
-        self._past, self.replicas, self._peak = decision.past, decision.replicas, 0
+            decision = Decision(level, initial_history(level, now), None)
+        self._history, self.replicas, self._peak = decision.history, decision.replicas, 0
         return decision
 
     @property
     def level(self) -> int:
-        """How many it needs now."""
+        """The number that is needed now."""
         return needed(self._scale, self._load)
 
     @property
     def is_outgrown(self) -> bool:
-        """Whether it needs more than there are to be."""
+        """More are needed than the last evaluation decided."""
         return self.level > self.replicas
 
     @property
     def is_limited(self) -> bool:
-        """Whether more wait than it may ever have instances for."""
+        """Holders and waiting requests are more than `max`."""
         return self._load.held + self._load.waiting > self._scale.max
 
-    def seen(self, instance: Instance | None, uid: str) -> None:
-        """An instance as it is now, or that it is gone."""
+    def note_instance(self, instance: Instance | None, uid: str) -> None:
+        """Take an instance as it is now; None: it is gone."""
         if instance is not None and is_held(instance) and not is_leaving(instance):
             self._held.add(uid)
         else:
             self._held.discard(uid)
         self._now(self._load._replace(held=len(self._held)))
 
-    def waits(self, waiting: int) -> None:
-        """How many wait now."""
+    def note_waiting(self, waiting: int) -> None:
+        """Take the number of waiting requests."""
         self._now(self._load._replace(waiting=waiting))
 
     def _now(self, load: Load) -> None:

@@ -1,6 +1,6 @@
-"""Which workloads the news of a cell, a city or a quota matters to.
+"""An index from cells, cities and quotas to the workloads that a change of them wakes.
 
-Cells report all the time how much of them is in use. That matters only to workloads that wait for room.
+Cells report their use all the time: that only wakes workloads that wait for room.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from rota.api import Cell, Location, Quota
 from rota.client import Key
 
 
-class Concerned:
-    """Workloads by the cities that they are in, or want to be in."""
+class WorkloadIndex:
+    """Workloads by the cities of their placements."""
 
     def __init__(self) -> None:
         self._cities: dict[str, dict[Key, None]] = {}
@@ -25,7 +25,7 @@ class Concerned:
             table.clear()
 
     def note(self, key: Key, cities: Collection[str], waiting: Collection[str]) -> None:
-        """A workload is in these cities, and has no room in some of them."""
+        """Set the cities of a workload, and those among them in which it waits for room."""
         self.forget(key)
         self._of[key] = cities
         for city in cities:
@@ -42,18 +42,18 @@ class Concerned:
                     table.pop(city, None)
 
     def waiting(self, city: str) -> list[Key]:
-        """Return the workloads that have no room in a city."""
+        """Return the workloads that wait for room in a city."""
         return list(self._waiting.get(city, ()))
 
     def by_quota(self, quota: Quota) -> Iterable[Key]:
-        """Everyone who waits for room: a namespace may take less of it now."""
+        """Return all workloads that wait for room: the quota's namespace may take less of it now."""
         return {key: None for there in self._waiting.values() for key in there}
 
     def by_location(self, location: Location) -> Iterable[Key]:
         return list(self._cities.get(location.spec.city_code, ()))
 
     def by_cell(self, cell: Cell, *, is_there: bool) -> Iterable[Key]:
-        """Everyone in its city, when something else than what it has in use has changed."""
+        """Return the workloads in the cell's city; only the waiting ones if only the cell's use has changed."""
         city, name = cell.spec.city_code, cell.metadata.name
         shape = (cell.spec, cell.readiness().state, cell.metadata.deletion_timestamp)
         if not is_there:

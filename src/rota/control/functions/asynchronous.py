@@ -1,7 +1,7 @@
-"""Calls that are answered later: each is a Task before it is made, and then runs as any other.
+"""Asynchronous calls: each is a Task from the start, which then runs as any other.
 
-Whoever may call a function may make such Tasks, and that may be anybody. So a function has a bound on how many there
-are of it, and on how large they are together: the oldest that are over go, and if they are not over, no more come.
+Anybody who may call a function may create such Tasks. So their number and their total size have a bound for each
+function: the oldest one is deleted if it is over, and otherwise the new call is refused.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import msgspec
 from rota.api import Function, ObjectMeta, Task
 from rota.api.task import FunctionCall, Retry, TaskSpec
 from rota.client import Client, Key
-from rota.control.functions.line import NotCalled
-from rota.control.functions.recorded import CALL_LABEL
+from rota.control.functions.call_tasks import CALL_LABEL
 from rota.control.functions.recording import (
     KEPT_SECONDS,
     UNGUESSABLE_BYTES,
@@ -24,29 +23,30 @@ from rota.control.functions.recording import (
     new_identity,
     owned_by,
 )
+from rota.control.functions.served import NotCalled
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
 
 ASYNCHRONOUS = "asynchronous"
-"""The value that the label of such a call has."""
+"""The value of CALL_LABEL of an asynchronous call."""
 EVENT_BYTES_MAX = 256 * 1024
 KEPT_MAX = 1000
 KEPT_BYTES_MAX = 64 * 1024 * 1024
-"""Of one function: how many there are, over or not, and their events together."""
+"""Asynchronous calls of one function, over or not, and the bytes of their events together."""
 
 
-class Kept(NamedTuple):
+class KeptCall(NamedTuple):
     name: str
     size: int
 
 
-class Later:
-    """Makes them."""
+class AsynchronousCalls:
+    """Creates the Tasks of asynchronous calls, and deletes the oldest."""
 
     def __init__(self, client: Client, objects: Objects) -> None:
         self._client = client
         self._objects = objects
-        self._kept: dict[Key, deque[Kept]] = {}
+        self._kept: dict[Key, deque[KeptCall]] = {}
 
     def begin(self) -> Callable[[], None]:
         self._kept.clear()
@@ -54,18 +54,18 @@ class Later:
         for task in cast("list[Task]", self._objects.list(Task.api, "")):
             call, created = task.spec.function, task.metadata.creation_timestamp
             if call is not None and task.metadata.labels.get(CALL_LABEL) == ASYNCHRONOUS and created is not None:
-                kept = Kept(task.metadata.name, len(msgspec.json.encode(call.payload)))
+                kept = KeptCall(task.metadata.name, len(msgspec.json.encode(call.payload)))
                 found.append((created, kept, Key(task.metadata.namespace, call.name)))
         for _, kept, key in sorted(found):
             self._kept.setdefault(key, deque()).append(kept)
         return self._kept.clear
 
     def forget(self, key: Key) -> None:
-        """There is no such function any more: its calls go with it."""
+        """Forget a deleted function. Its Tasks are deleted with it."""
         self._kept.pop(key, None)
 
     async def make(self, function: Function, event: bytes, *, is_repeatable: bool) -> str:
-        """A Task for a call; its name. Unless it is repeatable it is begun once at most.
+        """Create the Task of a call, and return its name. If not `is_repeatable`, the call begins at most once.
 
         Raises `NotCalled` and `ApiError`.
         """
@@ -74,8 +74,8 @@ class Later:
         kept = self._kept.setdefault(key, deque())
         while kept and (len(kept) >= KEPT_MAX or sum(one.size for one in kept) + len(event) > KEPT_BYTES_MAX):
             await self._remove_oldest(key, kept)
-        mine = Kept(new_identity(meta.name, UNGUESSABLE_BYTES).name, len(event))
-        # Before it is made: others that come meanwhile must not take its place.
+        mine = KeptCall(new_identity(meta.name, UNGUESSABLE_BYTES).name, len(event))
+        # Before the write: concurrent calls must not exceed the bound.
         kept.append(mine)
         task = Task(
             metadata=ObjectMeta(
@@ -97,10 +97,10 @@ class Later:
             raise
         return mine.name
 
-    async def _remove_oldest(self, key: Key, kept: deque[Kept]) -> None:
+    async def _remove_oldest(self, key: Key, kept: deque[KeptCall]) -> None:
         oldest = get(self._objects, Task, kept[0].name, key.namespace)
         if oldest is not None and not oldest.over():
-            raise NotCalled("TooMany", "too many calls of it have not been made yet")
+            raise NotCalled("TooMany", "too many asynchronous calls of this function wait or run")
         gone = kept.popleft()
         kind: Any = Task
         if oldest is not None:

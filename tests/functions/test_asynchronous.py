@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rota.api import Task
-from rota.control.functions import later
+from rota.control.functions import asynchronous
 from tests.functions.test_access import made_key
 from tests.functions.town import LOOK_SECONDS, Reply, Town
 
@@ -48,7 +48,7 @@ async def test_an_answer_can_be_asked_for_later(town: Town) -> None:
 
 
 async def test_there_is_a_bound_on_what_is_to_be_answered_later(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(later, "KEPT_MAX", 2)
+    monkeypatch.setattr(asynchronous, "KEPT_MAX", 2)
     await town.deploy("waits", "import time\ndef handler(event, context):\n    time.sleep(float(event['query']['s']))")
     slow = [await town.call("/default/waits?s=1", headers={"Prefer": "respond-async"}) for _ in range(3)]
     assert [reply.status for reply in slow] == [202, 202, 429] and slow[2].headers["retry-after"] == "1"
@@ -57,7 +57,7 @@ async def test_there_is_a_bound_on_what_is_to_be_answered_later(town: Town, monk
     # Those that are over make room.
     more = await town.call("/default/waits?s=0", headers={"Prefer": "respond-async"})
     assert more.status == 202 and len((await town.client.list(Task)).items) == 2
-    body = b"x" * (later.EVENT_BYTES_MAX + 1)
+    body = b"x" * (asynchronous.EVENT_BYTES_MAX + 1)
     assert (await town.call("/default/waits", "POST", body, {"Prefer": "respond-async"})).status == 413
 
 
