@@ -63,24 +63,22 @@ def controllers(
     heard: Heard | None = None,
     fence: Fence | None = None,
     claim_ended: Callable[[str], None] = lambda uid: None,
+    maker: InstanceMaker | None = None,
 ) -> list[Reconciler]:
-    """New controllers, one a lane. Without a runtime, none that would make or run instances.
+    """New controllers, one a lane. Without a runtime or a maker, none that would make or run instances.
 
-    Without spawning, none that makes tasks, by the clock or of items. `heard`: when cells were last heard of.
-    `fence`: what this cell may run of what its hub moves when the cell is lost. `claim_ended` gets the uid of a claim
-    whose hold ends.
+    `maker`: makes instances real where there is no runtime. Without spawning, none that makes tasks, by the clock or of
+    items. `heard`: when cells were last heard of. `fence`: what this cell may run of what its hub moves when the cell
+    is lost. `claim_ended` gets the uid of a claim whose hold ends.
     """
-    maker = LocalMaker(runtime, runners, fence) if runtime is not None else None
+    if runtime is not None:
+        maker = LocalMaker(runtime, runners, fence)
     return [
         Shipped(plane),
         EventRetention(),
         Settling(Workspace),
         Settling(AgentConfig),
-        *(
-            (Gate(WorkerPool), Gate(Task), Gate(Claim))
-            if runtime is None or maker is None
-            else _running(runtime, maker, metrics or Metrics(), serving, plane, claim_ended)
-        ),
+        *_running(runtime, maker, metrics or Metrics(), serving, plane, claim_ended),
         Workloads(plane, heard, count_placements(metrics or Metrics())),
         Quotas(),
         Cells(plane, heard),
@@ -92,22 +90,26 @@ def controllers(
 
 
 def _running(
-    runtime: Runtime,
-    maker: InstanceMaker,
+    runtime: Runtime | None,
+    maker: InstanceMaker | None,
     metrics: Metrics,
     serving: Serving | None,
     plane: Plane,
     claim_ended: Callable[[str], None],
 ) -> list[Reconciler]:
     """Those that have something run."""
-
+    if maker is None:
+        return [Gate(WorkerPool), Gate(Task), Gate(Claim)]
+    executor = Executor()
+    if runtime is None:
+        claims = ClaimHolds(executor, ClaimCounting(metrics), on_ended=claim_ended)
+        return [Pools(maker, executor), Instances(maker, executor, plane), Gate(Task), Claims(claims)]
     archive = runtime.archive
 
     def make_job(objects: Objects, task: Task, instance: Instance, id_: str) -> Job:
         meta = task.metadata
         return job(objects, task, instance, id_, archive.place(log_of(meta.namespace, meta.name, meta.uid)))
 
-    executor = Executor()
     attempts = Attempts(executor, maker.runners, make_job, partial(keep_result, archive), Counting(metrics))
     claims = ClaimHolds(
         executor,

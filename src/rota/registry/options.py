@@ -65,6 +65,8 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     """Delete only if it has this uid."""
     resource_version: str | None = None
     """Delete only if it is at this version."""
+    grace_seconds: int | None = None
+    """Seconds to end in, for kinds that take time for that, as a cluster's Pods do; None: the kind's own."""
     dry_run: bool = False
     restricted: bool = False
     """Whoever deletes it may not ask for what reaches the host."""

@@ -160,6 +160,8 @@ def not_made(obstacle: Obstacle) -> tuple[list[Condition], str]:
 
 def retry_seconds(obj: Instance, obstacle: Obstacle) -> float | None:
     """Seconds until another try to make it; None: not before something changes."""
+    if obstacle.again_seconds is not None:
+        return obstacle.again_seconds
     if obstacle.reason == "ImageUnavailable":
         return IMAGE_RETRY_SECONDS  # No event says that it is there.
     if obstacle.reason in COMING and obj.spec.handler is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rota.api import Instance
-from rota.control.instances.names import STORAGE_OWNER, controller_of
+from rota.control.instances.names import CITY_LABEL, STORAGE_OWNER, TERM, controller_of
 from rota.runtime.interface import Owner, Subject
 
 
@@ -18,3 +18,16 @@ def owner_of(obj: Instance) -> Owner:
         return Owner(owner.name, owner.uid)
     name, _, uid = obj.metadata.annotations.get(STORAGE_OWNER, "").partition("/")
     return Owner(name, uid) if uid else Owner(obj.metadata.name, obj.metadata.uid)
+
+
+def place_variables(obj: Instance) -> dict[str, str]:
+    """The variables that tell a replica of a workload where it is, and which of how many."""
+    labels, annotations = obj.metadata.labels, obj.metadata.annotations
+    if CITY_LABEL not in labels:
+        return {}
+    return {
+        "ROTA_CITY": labels[CITY_LABEL],
+        "ROTA_CELL": obj.spec.cell_name or "",
+        "ROTA_ORDINAL": str(obj.spec.ordinal),
+        "ROTA_TERM": annotations.get(TERM, "0"),
+    }
