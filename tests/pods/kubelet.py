@@ -192,19 +192,20 @@ class Kubelet:
                 await self._end_process(pod, process, ended, 0 if evicted.done() else None)
         finally:
             asked.cancel()
+            is_evicted = evicted.done()
+            evicted.cancel()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             self.pids[uid].pop(name, None)
-        code = await ended
+        code = await asyncio.shield(ended)
         code = code if code >= 0 else 128 - code
         why = "Error" if code else "Completed"
         end = {"terminated": {"exitCode": code, "reason": why, "startedAt": began, "finishedAt": now()}}
         policy = pod.spec.get("restartPolicy", "Always")
-        if evicted.done():
+        if is_evicted:
             why = self.evictions.pop(pod.metadata.name)
             await self._say(pod, phase="Failed", reason="Evicted", message=why)
             return end, True
-        evicted.cancel()
         is_over = self._ends[uid].is_set() or policy == "Never" or (policy == "OnFailure" and code == 0)
         phase = ("Failed" if code else "Succeeded") if is_over and not self._ends[uid].is_set() else "Running"
         await self._say_container(pod, name, end, last, restarts, phase=phase)

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from rota.api import Claim, Instance, Namespace, WorkerPool
+from rota.api import Claim, Instance, Namespace, Secret, WorkerPool
 from rota.api.cluster import PersistentVolumeClaim, Pod
-from rota.client import Cache, Client
+from rota.client import Cache, Client, HttpBackend
 from rota.control.leading import Leading
 from rota.control.making.pods.maker import PodMaker, pod_maker
 from rota.control.table import controllers
@@ -158,6 +158,8 @@ async def in_memory() -> AsyncIterator[ClusterPlane]:
 async def on_cluster(kubeconfig: Path) -> AsyncIterator[ClusterPlane]:
     """On a real API server, which is emptied afterwards."""
     client = Client.connect(kubeconfig=kubeconfig, manager="test", namespace="default")
+    assert isinstance(client.backend, HttpBackend)
+    await client.backend.version()  # What it is decides how it is written to.
     try:
         async with Kubelet(client, is_real=True) as kubelet:
             plane = ClusterPlane(client, kubelet)
@@ -171,7 +173,7 @@ async def on_cluster(kubeconfig: Path) -> AsyncIterator[ClusterPlane]:
 
 
 async def _empty(client: Client) -> None:
-    kinds: list[Any] = [Claim, WorkerPool, Instance, Pod, PersistentVolumeClaim]
+    kinds: list[Any] = [Claim, WorkerPool, Instance, Pod, PersistentVolumeClaim, Secret]
     for kind in kinds:
         for one in (await client.list(kind, namespace="default")).items:
             with contextlib.suppress(ApiError):

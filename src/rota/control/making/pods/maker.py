@@ -109,7 +109,8 @@ class PodMaker:
         return self._pods.get(key.name, key.namespace) or self._fresh.get(key)
 
     def observe(self, obj: Instance) -> Observed:
-        found = statuses.observed(obj, self._pod(obj))
+        pod = self._pod(obj)
+        found = statuses.observed(obj, pod, is_deleted=pod is not None and pod.metadata.uid in self._graces)
         if found.runs:
             last = max(run.number for run in found.runs.values())
             self._numbers[subject_of(obj)] = max(last, self._numbers.get(subject_of(obj), 0))
@@ -289,10 +290,10 @@ class PodMaker:
                 ) from None
 
     async def _keep(self, obj: Instance, pod: Pod) -> None:
-        """Remove the gates of a Pod that its instance has no longer. Nothing else of it can change."""
+        """Remove the gates of a Pod that its instance has no longer. Nothing else of a Pod can change."""
         wanted, there = specs.gates(obj), pod.spec.get("schedulingGates") or []
         left = [one for one in there if one in wanted]
-        if left != there and not statuses.is_ending(pod):
+        if left != there and not statuses.is_ending(pod) and pod.metadata.uid not in self._graces:
             change = {"metadata": {"uid": pod.metadata.uid}, "spec": {"schedulingGates": left}}
             self._remember(await self._client.patch(Pod, pod.metadata.name, change, namespace=pod.metadata.namespace))
 

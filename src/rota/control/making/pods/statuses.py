@@ -29,6 +29,7 @@ ENDED = frozenset(("Succeeded", "Failed"))
 WORDS = {"OOMKilled": "OutOfMemory", "Completed": "", "Error": ""}
 """Reasons of an end, as Rota says them."""
 LINES_LENGTH_MAX = 2_048
+ENDING = Obstacle("Provisioning", "its Pod is ending; another one is made when it is gone")
 
 
 def is_ended(pod: Pod) -> bool:
@@ -40,12 +41,12 @@ def is_ending(pod: Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None
 
 
-def observed(obj: Instance, pod: Pod | None) -> Observed:
-    """The state of an instance by its Pod; None: it has none."""
+def observed(obj: Instance, pod: Pod | None, *, is_deleted: bool = False) -> Observed:
+    """The state of an instance by its Pod; None: it has none. `is_deleted`: its end was asked for a moment ago."""
     if pod is None:
         return Observed(runs={})
-    found = runs(pod)
-    return Observed(runs=found, unready=_unready(obj, pod), obstacle=obstacle(obj, pod))
+    why = ENDING if is_deleted or is_ending(pod) else obstacle(obj, pod)
+    return Observed(runs=runs(pod), unready=_unready(obj, pod), obstacle=why)
 
 
 def runs(pod: Pod) -> dict[str, Run]:
@@ -84,9 +85,7 @@ def addresses(obj: Instance, pod: Pod | None) -> list[Address]:
 
 
 def obstacle(obj: Instance, pod: Pod) -> Obstacle | None:
-    """The reason why an instance is not as it should be, the worst of them; None: there is none."""
-    if is_ending(pod):
-        return Obstacle("Provisioning", "its Pod is ending; another one is made when it is gone")
+    """The reason why an instance is not as it should be, the worst of them, whose Pod is there to stay; None: none."""
     if is_ended(pod):
         return None  # What has ended stays ended until a start is ordered.
     return min(_obstacles(obj, pod), key=lambda one: rank(one.reason), default=None)
