@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from rota.api import ConfigMap, Secret
-from rota.api.cluster import Pod
+from rota.api.cluster import PersistentVolumeClaim, Pod
 from rota.client import ALL_NAMESPACES, Cache, Client, Update
 from rota.registry import ApiError
 from tests.pods.memory import GRACE
@@ -61,17 +61,22 @@ class Kubelet:
         self._cache = Cache(self._client, Pod, namespace=ALL_NAMESPACES)
         await self._cache.__aenter__()
         self._cache.subscribe(self._hear)
+        self._storage = Cache(self._client, PersistentVolumeClaim, namespace=ALL_NAMESPACES)
+        await self._storage.__aenter__()
+        self._releasing = asyncio.create_task(self._release())
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._releasing.cancel()
         for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(self._releasing, *self._tasks.values(), return_exceptions=True)
         for pids in self.pids.values():
             for pid in pids.values():
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
         await asyncio.gather(*self._processes)
+        await self._storage.__aexit__(None, None, None)
         await self._cache.__aexit__(None, None, None)
 
     def _hear(self, update: Update[Pod]) -> None:
@@ -84,6 +89,21 @@ class Kubelet:
             if pod.metadata.deletion_timestamp is not None:
                 self._ends[uid].set()
         self.look()
+
+    async def _release(self) -> None:
+        """Let go of storage that was deleted and is in no Pod, as a cluster's controller does."""
+        self._storage.subscribe(lambda _: self.look())
+        while True:
+            changed = self._changed
+            volumes = [one for pod in self._cache.list() for one in pod.spec.get("volumes", [])]
+            used = {one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one}
+            for each in self._storage.list():
+                meta = each.metadata
+                if meta.deletion_timestamp is not None and meta.finalizers and meta.name not in used:
+                    none = {"metadata": {"uid": meta.uid, "finalizers": None}}
+                    with contextlib.suppress(ApiError):
+                        await self._client.patch(PersistentVolumeClaim, meta.name, none, namespace=meta.namespace)
+            await changed.wait()
 
     def look(self) -> None:
         """Have every Pod looked at once more: something that a test has set is another."""
