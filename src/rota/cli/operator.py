@@ -16,7 +16,7 @@ from rota.cli.session import CommandError, Session, bad_usage
 from rota.client import Client
 
 if TYPE_CHECKING:
-    from rota.server.operator import HubAddress, OperatorRole
+    from rota.server.operator import HubAddress, OperatorRole, Pods
 
 PORT_MAX = 65535
 
@@ -94,6 +94,30 @@ async def operator(
     hub: HubUrl = "",
     hub_ca: HubAuthority = "",
     token_file: HubToken = None,
+    pods: Annotated[
+        bool,
+        typer.Option(
+            "--pods",
+            help="Make instances real as Pods of the cluster: pools of templates and workloads, whose containers have "
+            "images. Workers, tasks and functions do not run in Pods yet.",
+        ),
+    ] = False,
+    runtime_class: Annotated[
+        str,
+        typer.Option(
+            "--runtime-class",
+            metavar="NAME",
+            help="With --pods: the RuntimeClass for isolation sandbox. Without it such instances are not made.",
+        ),
+    ] = "",
+    network: Annotated[
+        str,
+        typer.Option(
+            "--network",
+            metavar="host|none",
+            help="With --pods: the network of instances that do not say which. Without it, host: the cluster's.",
+        ),
+    ] = "",
 ) -> None:
     """Run the controllers here, for a server elsewhere: a Rota, or a cluster that has Rota's kinds.
 
@@ -109,8 +133,23 @@ async def operator(
     if as_hub and gateway is None:
         raise bad_usage("--as-hub: say --gateway FOLDER, too: the hub keeps its certificates there")
     async with session.client() as client:
+        made = _pods(pods, runtime_class, network)
         role = await _role(client, _endpoint(listen, url) if as_hub else None, cell, city, hub, hub_ca, token_file)
-        await operate(client, lease_namespace=lease_namespace, gateway=gateway, say=print_line, role=role)
+        await operate(client, lease_namespace=lease_namespace, gateway=gateway, say=print_line, role=role, pods=made)
+
+
+def _pods(is_asked: bool, runtime_class: str, network: str) -> Pods | None:
+    from rota.server.operator import Pods
+
+    if not is_asked:
+        if runtime_class or network:
+            raise bad_usage(f"{'--runtime-class' if runtime_class else '--network'} is for Pods: say --pods, too")
+        return None
+    if runtime_class and not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", runtime_class):
+        raise bad_usage(f"--runtime-class {runtime_class}: it takes the name of a RuntimeClass")
+    if network not in ("", "host", "none"):
+        raise bad_usage(f"--network {network}: it takes host or none; a Pod has no proxy for egress")
+    return Pods(runtime_class, "none" if network == "none" else "host")
 
 
 def _endpoint(listen: str, url: str) -> HubAddress:

@@ -84,7 +84,9 @@ def _needing(rehearsal: Rehearsal, id_: str) -> Step:
     explained: set[str] = set()
 
     def step(at: str, field: str, depth: int) -> Step:
-        plain = msgspec.structs.replace(rehearsal.explain(at).step, field=field, causes=[], explained_above=at in explained)
+        plain = msgspec.structs.replace(
+            rehearsal.explain(at).step, field=field, causes=[], explained_above=at in explained
+        )
         if at in explained:
             return plain
         explained.add(at)

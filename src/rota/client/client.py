@@ -251,10 +251,14 @@ class Client:
         propagation: Propagation = "",
         uid: str = "",
         resource_version: str = "",
+        grace_seconds: int | None = None,
         dry_run: bool = False,
     ) -> R | None:
-        """Delete an object. Returns it while finalizers keep it, else None."""
-        options = DeleteOptions(propagation, uid or None, resource_version or None, dry_run)
+        """Delete an object. Returns it while finalizers, or its end, keep it, else None.
+
+        `grace_seconds` is for Pods of a cluster, which take time to end.
+        """
+        options = DeleteOptions(propagation, uid or None, resource_version or None, grace_seconds, dry_run)
         answer = await self._write(Operation("delete", kind.api, self._in(kind.api, namespace), name, delete=options))
         return None if answer.gone else kind.decode(answer.value)
 

@@ -83,6 +83,8 @@ def delete_body(options: DeleteOptions) -> dict[str, object]:
     conditions = {"uid": options.uid, "resourceVersion": options.resource_version}
     if given := {name: value for name, value in conditions.items() if value is not None}:
         body["preconditions"] = given
+    if options.grace_seconds is not None:
+        body["gracePeriodSeconds"] = options.grace_seconds
     if options.dry_run:
         body["dryRun"] = ["All"]
     return {"apiVersion": "meta.k8s.io/v1", "kind": "DeleteOptions", **body} if body else {}

@@ -143,6 +143,8 @@ class Deployments(Gate[WorkloadDeployment]):
     def _unhonoured(self, obj: WorkloadDeployment, there: Sequence[Instance]) -> list[Condition]:
         """Return the condition Honoured. Without a runtime, it says that nothing runs instances."""
         if self._resources is not None:
+            if self._resources.is_cluster:
+                return conditions(obj, [])
             return conditions(obj, of_template(obj.spec.template.spec, "spec.template.spec."))
         return conditions(obj, [] if any(map(is_programmed, there)) else [NO_RUNTIME])
 

@@ -22,6 +22,7 @@ from rota.control.cells.reports import Reports
 from rota.control.claim import Claims
 from rota.control.claims.holds import ClaimHolds
 from rota.control.function import Serving
+from rota.control.making.interface import InstanceMaker
 from rota.control.plane import HERE, Plane
 from rota.control.spawner import Spawning
 from rota.control.table import controllers
@@ -56,6 +57,7 @@ class Leading:
         restored_seconds_ago: float = math.inf,
         leads: Callable[[], bool] = lambda: True,
         claim_ended: Callable[[str], None] = lambda uid: None,
+        maker: InstanceMaker | None = None,
     ) -> None:
         """Wire the controllers.
 
@@ -67,6 +69,7 @@ class Leading:
         linking     connects a cell to its hub; None: this is not a cell of a hub
         leads       reports whether this process still leads
         claim_ended called with the uid of a claim whose hold ends
+        maker       makes instances real where there is no runtime
         """
         self._client = client
         self._objects = objects
@@ -78,7 +81,9 @@ class Leading:
         contacts = CellContacts(clock, restored_seconds_ago)
         self.fence = Fence(objects, runtime, clock) if linking is not None else None
         """Limits how long this cell may run what its hub moves when the cell is lost; None: no hub."""
-        made = controllers(runtime, runners, spawning, self._metrics, serving, plane, contacts, self.fence, claim_ended)
+        made = controllers(
+            runtime, runners, spawning, self._metrics, serving, plane, contacts, self.fence, claim_ended, maker
+        )
         self.claims: ClaimHolds | None = next((one.holds for one in made if isinstance(one, Claims)), None)
         """The holds of claims; None without a runtime."""
         self.reports: Reports | None = None

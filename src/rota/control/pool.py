@@ -174,7 +174,8 @@ class Pools(Gate[WorkerPool]):
         if made.actions:
             self._reconciled.pop(key, None)
         done = self._executor.completed(obj) if self._executor is not None else 0
-        ignored = conditions(obj, unhonoured(obj))
+        is_cluster = self._resources is not None and self._resources.is_cluster
+        ignored = conditions(obj, [] if is_cluster else unhonoured(obj))
         await context.write_status(obj, self._status(context, obj, made, [*opened, *ignored], done))
         record_unhonoured(context, obj, ignored)
         if self._executor is not None:

@@ -63,23 +63,21 @@ def controllers(
     contacts: CellContacts | None = None,
     fence: Fence | None = None,
     claim_ended: Callable[[str], None] = lambda uid: None,
+    maker: InstanceMaker | None = None,
 ) -> list[Reconciler]:
     """Return new controllers, one for each lane of the engine.
 
-    Without a runtime, none makes or runs instances. Without spawning, none makes tasks from schedules and spawners.
-    `claim_ended` is called with the uid of a claim whose hold ends.
+    Without a runtime or a `maker`, which makes instances elsewhere, none makes or runs instances. Without spawning,
+    none makes tasks from schedules and spawners. `claim_ended` is called with the uid of a claim whose hold ends.
     """
-    maker = LocalMaker(runtime, runners, fence) if runtime is not None else None
+    if runtime is not None:
+        maker = LocalMaker(runtime, runners, fence)
     return [
         Shipped(plane),
         EventRetention(),
         ReadyGate(Workspace),
         ReadyGate(AgentConfig),
-        *(
-            (Gate(WorkerPool), Gate(Task), Gate(Claim))
-            if runtime is None or maker is None
-            else _running(runtime, maker, metrics or Metrics(), serving, plane, claim_ended)
-        ),
+        *_running(runtime, maker, metrics or Metrics(), serving, plane, claim_ended),
         Workloads(plane, contacts, count_placements(metrics or Metrics())),
         Quotas(),
         Cells(plane, contacts),
@@ -91,21 +89,26 @@ def controllers(
 
 
 def _running(
-    runtime: Runtime,
-    maker: InstanceMaker,
+    runtime: Runtime | None,
+    maker: InstanceMaker | None,
     metrics: Metrics,
     serving: Serving | None,
     plane: Plane,
     claim_ended: Callable[[str], None],
 ) -> list[Reconciler]:
-    """Return the controllers that need a runtime."""
+    """Return the controllers of what runs."""
+    if maker is None:
+        return [Gate(WorkerPool), Gate(Task), Gate(Claim)]
+    executor = Executor()
+    if runtime is None:
+        claims = ClaimHolds(executor, ClaimCounting(metrics), on_ended=claim_ended)
+        return [Pools(maker, executor), Instances(maker, executor, plane), Gate(Task), Claims(claims)]
     archive = runtime.archive
 
     def make_job(objects: Objects, task: Task, instance: Instance, id_: str) -> Job:
         meta = task.metadata
         return job(objects, task, instance, id_, archive.place(log_of(meta.namespace, meta.name, meta.uid)))
 
-    executor = Executor()
     attempts = Attempts(executor, maker.runners, make_job, partial(keep_result, archive), Counting(metrics))
     claims = ClaimHolds(
         executor,

@@ -7,6 +7,7 @@ import math
 import os
 import socket
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
 from rota.client import Client
@@ -17,6 +18,7 @@ from rota.control.claims.holds import ClaimHolds
 from rota.control.function import Serving
 from rota.control.functions.preparing import CodePreparer
 from rota.control.leading import Leading, Linking
+from rota.control.making.interface import InstanceMaker
 from rota.control.plane import HERE, Plane
 from rota.control.spawner import Spawning
 from rota.control.spawners.apis import Apis
@@ -37,6 +39,9 @@ UP_RENEW_SECONDS = 10.0
 """Nobody can take over from a server with its own controllers while it is down, so it renews its lease rarely."""
 
 
+Making = Callable[[Client], AbstractAsyncContextManager[InstanceMaker]]
+
+
 class Controllers:
     """All controllers, as long as this process leads. `run` it as a task, and cancel that to stop."""
 
@@ -53,10 +58,12 @@ class Controllers:
         linking: Linking | None = None,
         edge: str = "",
         claim_ended: Callable[[str], None] = lambda uid: None,
+        making: Making | None = None,
     ) -> None:
         """`linking` makes the link of a cell to its hub. `edge` is the URL of functions.
 
-        `claim_ended` gets the uid of a claim that has lost its instance.
+        `claim_ended` gets the uid of a claim that has lost its instance. `making` opens what makes instances real
+        elsewhere than on this machine, as long as this process leads.
         """
         self.objects = objects
         self._clock: Clock = RealClock()
@@ -69,6 +76,7 @@ class Controllers:
         self.runners = Runners(self._clock.now)
         """The workers that are connected here."""
         self._claim_ended = claim_ended
+        self._making = making
         self.metrics = Metrics()
         self.terms = 0
         """The number of times that this process has led."""
@@ -104,6 +112,11 @@ class Controllers:
     async def _lead(self) -> None:
         self.terms += 1
         self.metrics = Metrics()
+        async with AsyncExitStack() as opening:
+            maker = await opening.enter_async_context(self._making(self._client)) if self._making is not None else None
+            await self._lead_with(maker)
+
+    async def _lead_with(self, maker: InstanceMaker | None) -> None:
         self._leading = Leading(
             self._client,
             self.objects,
@@ -119,6 +132,7 @@ class Controllers:
             restored_seconds_ago=self._restored_seconds_ago(),
             leads=lambda: self._leadership.held,
             claim_ended=self._claim_ended,
+            maker=maker,
         )
         try:
             await self._leading.run()

@@ -20,7 +20,7 @@ from rota.client import Key
 from rota.control.function import Serving
 from rota.control.functions.call_tasks import kept_uid
 from rota.control.functions.planning import CONTAINER, own
-from rota.control.functions.served import BegunCall, ServedFunction
+from rota.control.functions.served import BegunCall
 from rota.control.instances.names import subject_of
 from rota.engine.objects import Objects, get
 from rota.registry.errors import not_found
@@ -268,10 +268,10 @@ class Merged:
             self._open[PACKAGES] = opened
             self._progress.reach(opened.key, opened.position)
 
-    def _now(self) -> Line:
+    def _now(self) -> ServedFunction:
         """Return the calls of the function. They are another object once this process has led again."""
         meta = self._function.metadata
-        return self._serving.calls.known(Key(meta.namespace, meta.name)) or self._function_calls
+        return self._serving.calls.find(Key(meta.namespace, meta.name)) or self._function_calls
 
     def _until_over(self, id_: str) -> Callable[[], bool]:
         return lambda: self._serving.calls.is_under_way(id_)

@@ -10,18 +10,21 @@ import dataclasses
 import os
 import signal
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from rota.api import ConfigMap, Namespace, ObjectMeta
-from rota.client import Client
+from rota.api.cluster import PersistentVolumeClaim, Pod
+from rota.api.egress import Network, Policy
+from rota.client import Cache, Client
 from rota.client.connection import Limits
 from rota.client.credentials import Credential, Fixed
 from rota.client.http import HttpBackend
 from rota.control.cells.messages import REPORT_BYTES_MAX
 from rota.control.leading import Linking
+from rota.control.making.pods.maker import PodMaker, pod_maker
 from rota.control.plane import HERE, Plane
 from rota.control.schedule import Schedules
 from rota.control.table import controllers
@@ -65,6 +68,22 @@ class HubAddress(NamedTuple):
     """The URL that cells get; empty for this host and port."""
 
 
+class Pods(NamedTuple):
+    """Settings of an operator that makes instances real as Pods."""
+
+    runtime_class: str = ""
+    """The RuntimeClass of what asks for a sandbox; empty: there is none."""
+    network: Network = "host"
+    """The network of instances that do not say which."""
+
+    def opened(self, client: Client) -> AbstractAsyncContextManager[PodMaker]:
+        return pod_maker(client, policy=Policy(self.network), runtime_class=self.runtime_class)
+
+    def unopened(self, client: Client) -> PodMaker:
+        """Return a maker that only tells which kinds its controllers read."""
+        return PodMaker(client, Cache(client, Pod), Cache(client, PersistentVolumeClaim))
+
+
 class OperatorRole(NamedTuple):
     """The role of an operator."""
 
@@ -94,10 +113,12 @@ async def operate(
     gateway: Path | None,
     say: Callable[[str], None],
     role: OperatorRole = ALONE,
+    pods: Pods | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT. `say` is called with the leader whenever it changes.
 
     Without `lease_namespace` the lease is in the server's own namespace: for a Rota, its system namespace.
+    Without `pods` nothing runs here.
     """
     identity = identity_of_process()
     # Determined in any case, because it also decides how objects are written.
@@ -114,7 +135,10 @@ async def operate(
         lease_namespace = SYSTEM_NAMESPACE if is_rota or role is not ALONE else ELSEWHERE_NAMESPACE
     writing = Client(client.backend, manager=MANAGER, namespace=lease_namespace)
     leadership = Leadership(writing, identity, name=role.lease, namespace=lease_namespace)
-    kinds = [*kinds_of([*controllers(), Schedules()]), Namespace.api]
+    if pods is not None and is_rota:
+        raise OSError("--pods is for a cluster: this server is a Rota, which has no Pods")
+    maker = pods.unopened(client) if pods is not None else None
+    kinds = [*kinds_of([*controllers(maker=maker), Schedules()]), Namespace.api]
     running = Controllers(
         writing,
         CachedObjects(client, list(dict.fromkeys(kinds))),
@@ -122,6 +146,7 @@ async def operate(
         identity,
         plane=role.plane,
         linking=role.linking,
+        making=pods.opened if pods is not None else None,
     )
     answering = await _answering(running, client, Home(gateway)) if gateway is not None else None
     opened: Hub | None = None

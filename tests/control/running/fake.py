@@ -12,6 +12,8 @@ from rota.testing.runtime import MemoryRuntime
 
 
 class FakeRuntime(MemoryRuntime):
+    is_cluster = False
+
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__(clock)
         self.orders: list[Order] = []

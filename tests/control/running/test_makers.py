@@ -111,6 +111,7 @@ class CopyingMaker(LocalMaker):
     """Makes what is gated, which then waits with its gates where it was made."""
 
     copies_gates = True
+    is_cluster = True
 
     async def make(self, objects: Objects, obj: Instance, start: Collection[str] = ()) -> Observed:
         if not obj.spec.scheduling_gates:

@@ -189,6 +189,8 @@ def not_made(obstacle: Obstacle) -> tuple[list[Condition], str]:
 
 def retry_seconds(obj: Instance, obstacle: Obstacle) -> float | None:
     """Return the seconds until the next try to make an instance; None: not before something changes."""
+    if obstacle.again_seconds is not None:
+        return obstacle.again_seconds
     if obstacle.reason == "ImageUnavailable":
         return IMAGE_RETRY_SECONDS  # No event tells of a new image.
     if obstacle.reason in COMING and obj.spec.handler is not None:

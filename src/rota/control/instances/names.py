@@ -100,3 +100,16 @@ def owner_of(obj: Instance) -> Owner:
         return Owner(owner.name, owner.uid)
     name, _, uid = obj.metadata.annotations.get(STORAGE_OWNER, "").partition("/")
     return Owner(name, uid) if uid else Owner(obj.metadata.name, obj.metadata.uid)
+
+
+def place_variables(obj: Instance) -> dict[str, str]:
+    """Return the variables with the city, cell, ordinal and term of a workload's replica; others have none."""
+    labels, annotations = obj.metadata.labels, obj.metadata.annotations
+    if CITY_LABEL not in labels:
+        return {}
+    return {
+        "ROTA_CITY": labels[CITY_LABEL],
+        "ROTA_CELL": obj.spec.cell_name or "",
+        "ROTA_ORDINAL": str(obj.spec.ordinal),
+        "ROTA_TERM": annotations.get(TERM, "0"),
+    }

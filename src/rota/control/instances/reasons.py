@@ -38,6 +38,7 @@ TABLE: Final = (
     Reason("NameTaken", "failure", "its name is taken by an instance of another owner"),
     Reason("NotIsolated", "failure", "it asks for a sandbox, and the host has none"),
     Reason("KeeperTooOld", "failure", "the keeper that runs is of an earlier Rota, and would not end it in time"),
+    Reason("NodeUnreachable", "failure", "the node that it is on does not answer"),
     Reason("ImageUnavailable", "failure", "its image is not there and cannot be had"),
     Reason("StorageExceeded", "failure", "it has more on the disk than its storage may hold"),
     Reason("DiskPressure", "failure", "the disk is short of space, and it has most of it"),

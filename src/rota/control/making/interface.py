@@ -32,6 +32,8 @@ class Obstacle(Struct, frozen=True):
     message: str
     is_made: bool = False
     """True: the obstacle came after the instance was made; False: the instance could not be made."""
+    again_seconds: float | None = None
+    """Seconds after which another try may help; None: something has to change first, and is reported."""
 
 
 class Observed(Struct, frozen=True):
@@ -69,6 +71,9 @@ class Description(NamedTuple):
 
 class InstanceResources(Protocol):
     """Storage and CPU time of instances, for the controllers of their owners."""
+
+    is_cluster: bool
+    """It runs images and reserves what is requested, as a cluster does and one machine does not."""
 
     def storages(self) -> Iterable[tuple[str, Owner]]:
         """Return the owners of all storage, each with its namespace."""

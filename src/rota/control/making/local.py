@@ -45,6 +45,7 @@ class LocalMaker:
     """
 
     copies_gates = False
+    is_cluster = False
 
     def __init__(self, runtime: Runtime, runners: Runners | None = None, fence: Fence | None = None) -> None:
         self.runners = runners or Runners()

@@ -10,7 +10,7 @@ from rota.api.egress import Policy
 from rota.api.instance import Container
 from rota.control.holds.options import as_held, has_runner
 from rota.control.instances import Size, storage_name
-from rota.control.instances.names import CITY_LABEL, TERM, owner_of, subject_of
+from rota.control.instances.names import owner_of, place_variables, subject_of
 from rota.control.instances.template import UNIT_NANOS, nanos
 from rota.control.making.ports import environment
 from rota.control.networks import network_of, targets_of
@@ -64,7 +64,7 @@ def resolve(
         argv=(*container.command, *container.args),
         keeps_entrypoint=not container.command,
         env={
-            **_where(obj),
+            **place_variables(obj),
             **environment(ports or {}),
             **{one.name: value(objects, obj, one) for one in container.env},
         },
@@ -97,19 +97,6 @@ def _held(objects: Objects, obj: Instance, container: Container) -> Size:
         return Size()
     counted = share_of(objects, obj.spec, container.name)
     return Size(counted.cpu_nanos if has_cpu else None, counted.memory_bytes if has_memory else None)
-
-
-def _where(obj: Instance) -> dict[str, str]:
-    """Return the variables with the city, cell, ordinal and term of a workload's replica; others have none."""
-    labels, annotations = obj.metadata.labels, obj.metadata.annotations
-    if CITY_LABEL not in labels:
-        return {}
-    return {
-        "ROTA_CITY": labels[CITY_LABEL],
-        "ROTA_CELL": obj.spec.cell_name or "",
-        "ROTA_ORDINAL": str(obj.spec.ordinal),
-        "ROTA_TERM": annotations.get(TERM, "0"),
-    }
 
 
 def _volumes(objects: Objects, obj: Instance) -> dict[str, dict[str, bytes]]:
