@@ -20,7 +20,7 @@ from rota.client import Key
 from rota.control.function import Serving
 from rota.control.functions.call_tasks import kept_uid
 from rota.control.functions.planning import CONTAINER, own
-from rota.control.functions.served import BegunCall
+from rota.control.functions.served import BegunCall, ServedFunction
 from rota.control.instances.names import subject_of
 from rota.engine.objects import Objects, get
 from rota.registry.errors import not_found
