@@ -139,6 +139,26 @@ async def test_to_make_what_one_may_only_change_by_deleting_it_first_in_the_same
     assert (await space.ask("GET", f"{MAPS}/new")).status == 404
 
 
+@pytest.mark.parametrize("resources", ["workerpools/scale", "*/scale", "workerpools/scale workerpools/status"])
+async def test_to_make_and_delete_what_one_may_only_scale(space: Server, resources: str) -> None:
+    """By a batch that names the part, and means the whole."""
+    one = await role(space, "scaler", rule("*", resources, group="rota.dev"))
+    pool = {**frame("WorkerPool"), **named("pool", spec={"worker": {}, "replicas": 0})}
+    pools = f"{API}/{TENANT}/workerpools"
+    about = {**frame("WorkerPool"), "namespace": TENANT, "name": "pool", "body": pool}
+    for part in ("scale", "status", ""):
+        assert await codes(one, {**about, "verb": "create", "subresource": part}) != [201], part
+    assert (await space.ask("GET", f"{pools}/pool")).status == 404
+    assert (await space.ask("POST", pools, pool)).status == 201
+    for part in ("scale", "status", ""):
+        gone = {**about, "verb": "delete", "body": None, "subresource": part}
+        assert await codes(one, gone) != [200], part
+        assert await status(one, "POST", "/v1/batch", {"operations": [gone]}) in (403, 405), part
+    assert (await space.ask("GET", f"{pools}/pool")).status == 200
+    scaled = {**about, "verb": "patch", "body": {"spec": {"replicas": 0}}, "subresource": "scale"}
+    assert await codes(one, scaled) == [200]
+
+
 async def test_to_get_by_a_role_what_no_scope_has(space: Server) -> None:
     """A Role that names everything is a deployer's of the namespace, at most."""
     one = await role(space, "all", rule("*", "*", group="*"))
