@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.api import Cell, Role, Secret
+from rota.api import Cell, Namespace, Role, Secret
 from rota.api.reviews import REVIEWS
 from rota.registry import ApiError, Registry
 from rota.registry.selectors import named
@@ -56,6 +56,7 @@ GROWING = frozenset(("create", "update", "patch"))
 LOCAL_USER = User("local", "admin")
 ROLES = f"{Role.api.bucket}/"
 CELLS = f"{Cell.api.bucket}/"
+NAMESPACES = f"{Namespace.api.bucket}/"
 ROLE = "role:"
 """Before the namespace and the name of a Role, where streams are kept by what they depend on."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -382,7 +383,7 @@ class App:
         """Have something ended when a credential is no longer good. Returns how to forget that."""
         key = object()
         role = f"{ROLE}{user.role_path}" if user.role else ""
-        credentials = [user.token_id, *(one for one in (user.maker, role, user.cell) if one)]
+        credentials = [user.token_id, *(one for one in (user.maker, role, user.cell, user.namespace_uid) if one)]
         for credential in credentials:
             self._watches.setdefault(credential, {})[key] = end
 
@@ -401,11 +402,14 @@ class App:
             end()
 
     def _end_with_objects(self, events: list[Event]) -> None:
-        """Whoever goes on after a Role has changed is let in by what it says now. What a cell has open ends with it."""
+        """Whoever goes on after a Role has changed is let in by what it says now.
+
+        What a cell has open ends with it, and what is open with the token of a namespace ends with that.
+        """
         for event in events:
             if event.key.startswith(ROLES):
                 self.end_watches(f"{ROLE}{event.key.removeprefix(ROLES)}")
-            elif event.deleted and event.key.startswith(CELLS):
+            elif event.deleted and event.key.startswith((CELLS, NAMESPACES)):
                 self.end_watches(stored_uid(event.value))
 
     # Everything else.

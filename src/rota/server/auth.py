@@ -76,6 +76,8 @@ class User(msgspec.Struct, frozen=True):
     """The id of the token with which this one was asked for, and with which it ends."""
     cell: str = ""
     """The uid of the Cell that it is of, and with which it ends."""
+    namespace_uid: str = ""
+    """The uid of its Namespace, with which it ends; empty: it has none, or there was none when it was made."""
 
     @property
     def party(self) -> str:
@@ -102,6 +104,8 @@ class Token(msgspec.Struct, omit_defaults=True):
     role: str = ""
     cell: str = ""
     """The uid of the Cell that it is of: another one of that name is another cell."""
+    namespace_uid: str = ""
+    """The uid of its Namespace: another one of that name is somebody else's. Empty: there was none when it was made."""
 
 
 class Tokens:
@@ -113,12 +117,19 @@ class Tokens:
         clock: Callable[[], float] = time.time,
         rules: Callable[[str, str], Rules] = lambda namespace, role: (),
         cells: Callable[[str], str] = lambda namespace: "",
+        namespaces: Callable[[str], str] = lambda namespace: "",
     ) -> None:
-        """`rules`: what a Role of a namespace allows at the moment. `cells`: the uid of the Cell of a namespace."""
+        """Read the tokens that are kept.
+
+        rules       what a Role of a namespace allows at the moment
+        cells       the uid of the Cell of a namespace
+        namespaces  the uid of the Namespace of a name; empty: there is none
+        """
         self._path = path
         self._clock = clock
         self._rules = rules
         self._cells = cells
+        self._namespaces = namespaces
         self._brief = BriefTokens(path.with_name("token.key"), path.with_name("revoked.json"), clock)
         self._known: dict[str, Token] = {}
         try:
@@ -155,7 +166,8 @@ class Tokens:
         now = int(self._clock())
         secret = f"rota-{secrets.token_urlsafe(32)}"
         expires = now + expires_seconds if expires_seconds else 0
-        token = Token(secrets.token_hex(6), name, scope, _hash(secret), now, namespace, expires, role, cell)
+        place = self._place(scope, namespace)
+        token = Token(secrets.token_hex(6), name, scope, _hash(secret), now, namespace, expires, role, cell, place)
         self._by_hash[token.hash] = token
         self._by_id.clear()
         self._save()
@@ -168,7 +180,13 @@ class Tokens:
             raise ValueError(
                 "a cell's token is kept: it ends when the cell joins again, or is removed; leave out the ttl"
             )
-        return self._brief.sign(Token("", name, scope, "", int(self._clock()), namespace, role=role), seconds)
+        place = self._place(scope, namespace)
+        token = Token("", name, scope, "", int(self._clock()), namespace, role=role, namespace_uid=place)
+        return self._brief.sign(token, seconds)
+
+    def _place(self, scope: Scope, namespace: str) -> str:
+        """Return the uid of the Namespace with which a new token ends. A cell's ends with its Cell."""
+        return self._namespaces(namespace) if namespace and scope not in ("cell", "join") else ""
 
     def invite(self, name: str, namespace: str, *, seconds: int, cell: str) -> tuple[str, Token]:
         """A new token with which one cell joins, and nothing else is done. Earlier ones of that cell end.
@@ -230,6 +248,8 @@ class Tokens:
         """Whose token this is; None when it is nobody's (any more)."""
         user = self._brief.user(secret) if self._brief.is_one(secret) else self._kept(secret)
         if user is not None and user.cell and user.cell != self._cells(user.namespace):
+            return None
+        if user is not None and user.namespace_uid and user.namespace_uid != self._namespaces(user.namespace):
             return None
         if user is None or not user.role:
             return user
@@ -376,7 +396,7 @@ def read_key(path: Path) -> bytes:
 
 def _user(token: Token, seconds_left: float) -> User:
     about = (token.name, token.scope, token.namespace, token.id, seconds_left, token.role)
-    return User(*about, cell=token.cell)
+    return User(*about, cell=token.cell, namespace_uid=token.namespace_uid)
 
 
 def _hash(secret: str) -> str:

@@ -22,7 +22,7 @@ from rota.engine import StoreObjects
 from rota.engine.leadership import Leadership
 from rota.registry import Registry
 from rota.registry.roles import rules_of
-from rota.registry.system import SYSTEM_NAMESPACE, cell_uid
+from rota.registry.system import SYSTEM_NAMESPACE, cell_uid, namespace_uid
 from rota.registry.system import establish as establish_system
 from rota.runtime import descriptors, sandbox
 from rota.runtime.blobs import Blobs
@@ -145,6 +145,7 @@ async def run(
         home.tokens,
         rules=lambda namespace, role: rules_of(store, namespace, role),
         cells=lambda namespace: cell_uid(store, namespace),
+        namespaces=lambda namespace: namespace_uid(store, namespace),
     )
     apis = Apis(allowed_apis)
     # A name, or another way to write it, is not what sockets that are held are known by.
