@@ -8,6 +8,7 @@ for every request.
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import hmac
 import os
@@ -45,6 +46,7 @@ BOUNDS = frozenset(("Quota",))
 """Kinds that say how much a namespace may have: an admin writes them, and not those who are bounded by them."""
 EXPIRES_SECONDS_MAX = 10 * 366 * 86400
 KEY_BYTES = 32
+NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
 BRIEF_SECONDS_MAX = 86400
 """What is to be good for longer is kept, and so is seen in the list of tokens."""
 BRIEF_PREFIX = "rota-brief-"
@@ -408,11 +410,35 @@ def write_private(path: Path, content: bytes) -> None:
     """Replace a file that nobody else may read, whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        _write(descriptor, content)
+    except OSError:
+        temporary.unlink()
+        raise
+    temporary.rename(path)
+
+
+def rewrite_private(path: Path, content: bytes) -> None:
+    """Replace a file that nobody else may read. Where the disk has no space for a second one, write over the first.
+
+    For what can be damaged by a crash meanwhile: whoever reads it takes a damaged one for none.
+    """
+    try:
+        write_private(path, content)
+    except OSError as error:
+        if error.errno not in NO_SPACE or not path.exists():
+            raise
+        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        _write(descriptor, content)
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    """Have a file begin with this content and end after it, durably. Closes it."""
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
+        file.truncate()
         file.flush()
         os.fsync(file.fileno())
-    temporary.rename(path)
 
 
 def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "", subresource: str = "") -> bool:
