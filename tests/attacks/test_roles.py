@@ -438,3 +438,23 @@ async def test_to_read_secrets_by_the_variables_of_a_claim(live: Server) -> None
     assert await status(one, "POST", path, asked(configMapKeyRef={"name": "other", "key": "pin"})) == 403
     # What they may read they may have there.
     assert await status(one, "POST", path, asked(configMapKeyRef={"name": "shared", "key": "pin"})) == 201
+
+
+@pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox can be made here")
+async def test_to_be_told_the_names_of_those_who_have_what_one_waits_for(live: Server) -> None:
+    await live.ask("POST", "/api/v1/namespaces", {"metadata": {"name": TENANT}})
+    pool = named("boxes", spec={"replicas": 1, "worker": {"type": "shell", "isolation": "sandbox"}})
+    assert (await live.ask("POST", f"{API}/{TENANT}/workerpools", {**frame("WorkerPool"), **pool})).status == 201
+    claimed = await live.ask("POST", f"/v1/pools/{TENANT}/boxes/claims", {"name": "hidden", "waitSeconds": 20})
+    assert claimed.status == 201
+    task = {**frame("Task"), **named("mine", spec={"command": ["true"], "workerPoolRef": {"name": "boxes"}})}
+    assert (await live.ask("POST", f"{API}/{TENANT}/tasks", task)).status == 201
+    why = f"/v1/why/tasks/{TENANT}/mine"
+    async with asyncio.timeout(SOON_SECONDS):
+        while b"hidden" not in (await live.ask("GET", why)).body:
+            await asyncio.sleep(0.01)
+    one = await role(live, "asker", rule("get", "tasks", "mine", group="rota.dev"))
+    told = await one.ask("GET", why)
+    assert (told.status, told.json["step"]["reason"], b"hidden" in told.body) == (200, "Queued", False)
+    both = await role(live, "lister", rule("get list", "tasks claims", group="rota.dev"))
+    assert b"hidden" in (await both.ask("GET", why)).body
