@@ -440,6 +440,32 @@ async def test_to_read_secrets_by_the_variables_of_a_claim(live: Server) -> None
     assert await status(one, "POST", path, asked(configMapKeyRef={"name": "shared", "key": "pin"})) == 201
 
 
+async def test_to_read_secrets_by_variables_that_a_waiting_claim_is_given_later(space: Server) -> None:
+    """Whoever may claim, and change claims, makes none that has more."""
+    pool = {**frame("WorkerPool"), **named("boxes", spec={"replicas": 0, "worker": {"type": "shell"}})}
+    assert (await space.ask("POST", f"{API}/{TENANT}/workerpools", pool)).status == 201
+    claims = f"{API}/{TENANT}/claims"
+    waiting = {**frame("Claim"), **named("mine", spec={"poolRef": {"name": "boxes"}, "waitSeconds": 600})}
+    waiting["spec"]["env"] = [{"name": "A", "value": "a"}]
+    assert (await space.ask("POST", claims, waiting)).status == 201
+    one = await role(space, "claimer", rule("get update patch", "claims", group="rota.dev"))
+    pin = {"name": "PIN", "valueFrom": {"secretKeyRef": {"name": "bank", "key": "pin"}}}
+    whole = (await one.ask("GET", f"{claims}/mine")).json
+    for method, body, type_ in (
+        ("PATCH", {"spec": {"env": [pin]}}, "application/merge-patch+json"),
+        ("PATCH", {"spec": {"env": None}}, "application/merge-patch+json"),
+        ("PATCH", [{"op": "replace", "path": "/spec/env/0", "value": pin}], "application/json-patch+json"),
+        ("PATCH", {**frame("Claim"), "spec": {"env": [pin]}}, "application/apply-patch+yaml"),
+        ("PUT", {**whole, "spec": {**whole["spec"], "env": [pin]}}, "application/json"),
+    ):
+        path = f"{claims}/mine" + ("?fieldManager=a&force=true" if type_.startswith("application/apply") else "")
+        refused = await one.ask(method, path, body, headers={"Content-Type": type_})
+        assert (refused.status, "spec.env" in refused.json["message"]) == (403, True), type_
+    assert (await space.ask("GET", f"{claims}/mine")).json["spec"]["env"] == waiting["spec"]["env"]
+    headers = {"Content-Type": "application/merge-patch+json"}
+    assert await status(one, "PATCH", f"{claims}/mine", {"spec": {"release": True}}, headers=headers) == 200
+
+
 @pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox can be made here")
 async def test_to_be_told_the_names_of_those_who_have_what_one_waits_for(live: Server) -> None:
     await live.ask("POST", "/api/v1/namespaces", {"metadata": {"name": TENANT}})
