@@ -35,6 +35,7 @@ from rota.runtime.watchdog import Bound, RunningInstance, Watchdog
 from rota.runtime.workspace.discard import discard
 from rota.store import writer
 from tests.attacks.conftest import API, TENANT, deployer
+from tests.local.place import Place
 from tests.runner.queues import queue_in
 from tests.server.conftest import Server, served
 from tests.workers.apart import apart
@@ -143,6 +144,30 @@ async def test_to_have_the_store_give_up_for_good(small: Path) -> None:
         assert (await server.ask("POST", f"{API}/default/workerpools", pool)).status == 201
         where = f"{API}/default/workerpools/later"
         await until(lambda: server.ask("GET", where), lambda reply: "status" in reply.json)
+
+
+def test_to_keep_a_server_that_crashed_from_coming_back(small: Path) -> None:
+    """What it kept for itself is given up by then, and nobody can delete anything until it serves."""
+    place = Place(small)
+    try:
+        pid = place.start()
+        (small / "before.json").write_text(json.dumps(config("before")))
+        place.says("apply", "-f", str(small / "before.json"))
+        fill(small / "hog")
+        (place.home / "reserve").unlink(missing_ok=True)
+        fill(small / "more")
+        os.kill(pid, signal.SIGKILL)
+        while place.found().condition == "running":
+            time.sleep(0.01)
+        fill(small / "rest")
+        # At another port: the kubeconfig is another one, too.
+        assert place.start() != pid
+        place.says("delete", "configmap/before")
+        assert not [one.name for one in place.home.iterdir() if one.name.startswith(".")]
+    finally:
+        for file in ("hog", "more", "rest"):
+            (small / file).unlink(missing_ok=True)
+        place.close()
 
 
 def take_all(file: Path, stopping: threading.Event) -> None:

@@ -1,4 +1,4 @@
-"""To keep what one has after one's token was taken away."""
+"""To keep what one has after one's token was taken away, or the namespace that it was for."""
 
 from __future__ import annotations
 
@@ -83,3 +83,46 @@ def test_the_token_of_a_claim_is_good_for_no_longer_than_its_makers(tmp_path: Pa
     # What the user of the server asked for is bound to no token.
     local = signed.user(signed.of(IT))
     assert local is not None and tokens.bounded(local) == local
+
+
+SECRETS = "/api/v1/namespaces/shop/secrets"
+
+
+@pytest.mark.parametrize("kind", ["kept", "signed", "role"])
+async def test_to_read_what_is_in_a_later_namespace_of_the_same_name(bare: Server, kind: str) -> None:
+    """The token of a namespace ends with it. Whoever gets one of that name has nothing to do with it."""
+    await made_anew(bare)
+    rules = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
+    roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/roles"
+    all_of_it = {"metadata": {"name": "all"}, "rules": rules}
+    about = {"role": "all"} if kind == "role" else {"scope": "deployer"}
+    ttl = {"ttlSeconds": 600} if kind == "signed" else {}
+    assert (await bare.ask("POST", roles, all_of_it)).status == 201
+    made = await bare.ask("POST", "/v1/tokens", {"name": "former", "namespace": "shop", **about, **ttl})
+    former = made.json["token"]
+    assert (await bare.ask("GET", SECRETS, token=former)).status == 200
+    reader, writer = await bare.connect()
+    watch = f"GET {SECRETS}?watch=1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {former}\r\n\r\n"
+    writer.write(watch.encode())
+    assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+    await made_anew(bare)
+    assert (await bare.ask("POST", roles, all_of_it)).status == 201
+    secret = {"metadata": {"name": "bank"}, "stringData": {"pin": "hidden"}}
+    assert (await bare.ask("POST", SECRETS, secret)).status == 201
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert b"bank" not in await reader.read(-1)
+    writer.close()
+    for method, path, body in (("GET", SECRETS, None), ("POST", SECRETS, secret), ("DELETE", f"{SECRETS}/bank", None)):
+        assert (await bare.ask(method, path, body, token=former)).status == 401
+    later = await bare.ask("POST", "/v1/tokens", {"name": "later", "namespace": "shop", **about, **ttl})
+    assert (await bare.ask("GET", f"{SECRETS}/bank", token=later.json["token"])).status == 200
+
+
+async def made_anew(server: Server) -> None:
+    """Have a new namespace of the name, without what was in the one before."""
+    path = "/api/v1/namespaces/shop"
+    await server.ask("DELETE", path)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while (await server.ask("GET", path)).status != 404:
+            await asyncio.sleep(0.01)
+    assert (await server.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})).status == 201

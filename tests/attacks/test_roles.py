@@ -139,6 +139,26 @@ async def test_to_make_what_one_may_only_change_by_deleting_it_first_in_the_same
     assert (await space.ask("GET", f"{MAPS}/new")).status == 404
 
 
+@pytest.mark.parametrize("resources", ["workerpools/scale", "*/scale", "workerpools/scale workerpools/status"])
+async def test_to_make_and_delete_what_one_may_only_scale(space: Server, resources: str) -> None:
+    """By a batch that names the part, and means the whole."""
+    one = await role(space, "scaler", rule("*", resources, group="rota.dev"))
+    pool = {**frame("WorkerPool"), **named("pool", spec={"worker": {}, "replicas": 0})}
+    pools = f"{API}/{TENANT}/workerpools"
+    about = {**frame("WorkerPool"), "namespace": TENANT, "name": "pool", "body": pool}
+    for part in ("scale", "status", ""):
+        assert await codes(one, {**about, "verb": "create", "subresource": part}) != [201], part
+    assert (await space.ask("GET", f"{pools}/pool")).status == 404
+    assert (await space.ask("POST", pools, pool)).status == 201
+    for part in ("scale", "status", ""):
+        gone = {**about, "verb": "delete", "body": None, "subresource": part}
+        assert await codes(one, gone) != [200], part
+        assert await status(one, "POST", "/v1/batch", {"operations": [gone]}) in (403, 405), part
+    assert (await space.ask("GET", f"{pools}/pool")).status == 200
+    scaled = {**about, "verb": "patch", "body": {"spec": {"replicas": 0}}, "subresource": "scale"}
+    assert await codes(one, scaled) == [200]
+
+
 async def test_to_get_by_a_role_what_no_scope_has(space: Server) -> None:
     """A Role that names everything is a deployer's of the namespace, at most."""
     one = await role(space, "all", rule("*", "*", group="*"))
@@ -418,3 +438,49 @@ async def test_to_read_secrets_by_the_variables_of_a_claim(live: Server) -> None
     assert await status(one, "POST", path, asked(configMapKeyRef={"name": "other", "key": "pin"})) == 403
     # What they may read they may have there.
     assert await status(one, "POST", path, asked(configMapKeyRef={"name": "shared", "key": "pin"})) == 201
+
+
+async def test_to_read_secrets_by_variables_that_a_waiting_claim_is_given_later(space: Server) -> None:
+    """Whoever may claim, and change claims, makes none that has more."""
+    pool = {**frame("WorkerPool"), **named("boxes", spec={"replicas": 0, "worker": {"type": "shell"}})}
+    assert (await space.ask("POST", f"{API}/{TENANT}/workerpools", pool)).status == 201
+    claims = f"{API}/{TENANT}/claims"
+    waiting = {**frame("Claim"), **named("mine", spec={"poolRef": {"name": "boxes"}, "waitSeconds": 600})}
+    waiting["spec"]["env"] = [{"name": "A", "value": "a"}]
+    assert (await space.ask("POST", claims, waiting)).status == 201
+    one = await role(space, "claimer", rule("get update patch", "claims", group="rota.dev"))
+    pin = {"name": "PIN", "valueFrom": {"secretKeyRef": {"name": "bank", "key": "pin"}}}
+    whole = (await one.ask("GET", f"{claims}/mine")).json
+    for method, body, type_ in (
+        ("PATCH", {"spec": {"env": [pin]}}, "application/merge-patch+json"),
+        ("PATCH", {"spec": {"env": None}}, "application/merge-patch+json"),
+        ("PATCH", [{"op": "replace", "path": "/spec/env/0", "value": pin}], "application/json-patch+json"),
+        ("PATCH", {**frame("Claim"), "spec": {"env": [pin]}}, "application/apply-patch+yaml"),
+        ("PUT", {**whole, "spec": {**whole["spec"], "env": [pin]}}, "application/json"),
+    ):
+        path = f"{claims}/mine" + ("?fieldManager=a&force=true" if type_.startswith("application/apply") else "")
+        refused = await one.ask(method, path, body, headers={"Content-Type": type_})
+        assert (refused.status, "spec.env" in refused.json["message"]) == (403, True), type_
+    assert (await space.ask("GET", f"{claims}/mine")).json["spec"]["env"] == waiting["spec"]["env"]
+    headers = {"Content-Type": "application/merge-patch+json"}
+    assert await status(one, "PATCH", f"{claims}/mine", {"spec": {"release": True}}, headers=headers) == 200
+
+
+@pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox can be made here")
+async def test_to_be_told_the_names_of_those_who_have_what_one_waits_for(live: Server) -> None:
+    await live.ask("POST", "/api/v1/namespaces", {"metadata": {"name": TENANT}})
+    pool = named("boxes", spec={"replicas": 1, "worker": {"type": "shell", "isolation": "sandbox"}})
+    assert (await live.ask("POST", f"{API}/{TENANT}/workerpools", {**frame("WorkerPool"), **pool})).status == 201
+    claimed = await live.ask("POST", f"/v1/pools/{TENANT}/boxes/claims", {"name": "hidden", "waitSeconds": 20})
+    assert claimed.status == 201
+    task = {**frame("Task"), **named("mine", spec={"command": ["true"], "workerPoolRef": {"name": "boxes"}})}
+    assert (await live.ask("POST", f"{API}/{TENANT}/tasks", task)).status == 201
+    why = f"/v1/why/tasks/{TENANT}/mine"
+    async with asyncio.timeout(SOON_SECONDS):
+        while b"hidden" not in (await live.ask("GET", why)).body:
+            await asyncio.sleep(0.01)
+    one = await role(live, "asker", rule("get", "tasks", "mine", group="rota.dev"))
+    told = await one.ask("GET", why)
+    assert (told.status, told.json["step"]["reason"], b"hidden" in told.body) == (200, "Queued", False)
+    both = await role(live, "lister", rule("get list", "tasks claims", group="rota.dev"))
+    assert b"hidden" in (await both.ask("GET", why)).body

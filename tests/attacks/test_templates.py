@@ -1,4 +1,4 @@
-"""To have the server look at, or make, far more than was sent: by what a template or a filter asks for."""
+"""To have the server look at, make or tell far more than was sent: by what a template or a filter asks for."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 
 from rota.api.model import Ref
@@ -20,6 +21,7 @@ from rota.api.parts import EnvVar
 from rota.api.spawner import Filter, WebhookSource
 from rota.api.task import Dependency, FunctionCall, TaskSpec
 from rota.api.templates.expressions import TemplateError
+from rota.api.templates.items import fill, resolver
 from rota.control.spawners.webhook import BadBody, item_of
 from rota.control.tasks.templating import given_environment, given_payload
 from tests.attacks.conftest import API, TENANT, Deployer, deployer
@@ -112,3 +114,23 @@ def test_to_have_results_of_other_tasks_put_in_without_end() -> None:
     spec = TaskSpec(function=call, depends_on=["a"])
     with pytest.raises(TemplateError, match="results of other tasks"):
         given_payload(spec, large)
+
+
+ASKS = "{{ tasks.build.outputs.token }}"
+
+
+@pytest.mark.parametrize(
+    "where", ["{{ item }}", "{{ item.title }}", "{{ item.body }}", "{{ item.body.l }}", "of {{ item.body }}"]
+)
+def test_to_be_told_results_of_other_tasks_by_what_one_has_sent(where: str) -> None:
+    """What is sent becomes a value of a payload as it is, with all that is in it: it is data there, too."""
+    item = {"title": ASKS, "body": {"l": [ASKS, {"a": f"{{{ASKS}}}"}], ASKS: ASKS}, "n": [1, None, True]}
+    template = {"function": {"name": "f", "payload": {"sent": where, "own": ASKS}}, "dependsOn": ["build"]}
+    spec = msgspec.convert(fill(template, resolver(item)), TaskSpec)
+    known = [Dependency(name="build", uid="uid", phase="Succeeded", outputs={"token": "hidden"})]
+    given = given_payload(spec, known)
+    assert given["own"] == "hidden" and "hidden" not in json.dumps(given["sent"])
+    # What does not ask for anything is as it was sent.
+    plain = {"a": "{{ item.title }} ${{ tasks }} {{ tasks }}", "l": [[{}], 1.5, None]}
+    payload = fill({"function": {"payload": {"sent": "{{ item }}"}}}, resolver(plain))["function"]["payload"]
+    assert payload["sent"] == plain

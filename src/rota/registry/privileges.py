@@ -97,12 +97,16 @@ def differs(new: Object, old: Object) -> bool:
 def own(kind: Kind, new: Object, old: Object | None, user: str) -> None:
     """Mark an object as restricted, and set its isolation, in place.
 
-    The holder of a claim must be its writer.
+    The holder of a claim must be its writer. A claim keeps the variables that it was created with.
     """
     if kind not in marked():
         return
     if kind is Claim.api and old is None and new["spec"].setdefault("holder", user) != user:
         message = f'spec.holder: it is "{user}", as the token says; leave it out'
+        raise errors.forbidden(kind, new["metadata"].get("name", ""), message)
+    if kind is Claim.api and old is not None and (new["spec"].get("env") or []) != (old["spec"].get("env") or []):
+        # Whoever asked for it may have been refused what they may not read. To change a claim is not to make one.
+        message = "spec.env: it stays as it was when the claim was made; release this one and ask for another"
         raise errors.forbidden(kind, new["metadata"].get("name", ""), message)
     if kind is Claim.api:
         _keep_own(new, old)

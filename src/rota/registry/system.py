@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,6 +24,9 @@ FORMER_NAMESPACE = "default"
 LEASE_SECONDS_MAX = 60
 """Bound on the duration of a moved lease, which anybody with a token for its former namespace may have written."""
 
+DECODED_MAX = 1024
+"""Namespaces whose uid is remembered without reading them again: it is asked for with each request."""
+
 _WRITE = WriteOptions(manager="rota")
 
 
@@ -30,6 +34,17 @@ def cell_uid(store: Store, namespace: str) -> str:
     """Return the uid of the Cell of a namespace; empty if there is none."""
     entry = store.get(Cell.api.key("", namespace.removeprefix(CELL_NAMESPACE_PREFIX)))
     return stored_uid(entry.value) if entry is not None else ""
+
+
+def namespace_uid(store: Store, namespace: str) -> str:
+    """Return the uid of a Namespace; empty: there is none."""
+    entry = store.get(Namespace.api.key("", namespace))
+    return _uid(entry.value) if entry is not None else ""
+
+
+@lru_cache(DECODED_MAX)
+def _uid(value: bytes) -> str:
+    return stored_uid(value)
 
 
 def stored_uid(value: bytes) -> str:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.api import Cell, Role, Secret
+from rota.api import Cell, Namespace, Role, Secret
 from rota.api.reviews import REVIEWS
 from rota.registry import ApiError, Registry
 from rota.registry.selectors import named
@@ -56,6 +56,7 @@ GROWING = frozenset(("create", "update", "patch"))
 LOCAL_USER = User("local", "admin")
 ROLES = f"{Role.api.bucket}/"
 CELLS = f"{Cell.api.bucket}/"
+NAMESPACES = f"{Namespace.api.bucket}/"
 ROLE = "role:"
 """The prefix of a Role's namespace and name among the keys of open streams."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -383,7 +384,7 @@ class App:
         """End something when a credential ends. Returns a function that forgets it."""
         key = object()
         role = f"{ROLE}{user.role_path}" if user.role else ""
-        credentials = [user.token_id, *(one for one in (user.maker, role, user.cell) if one)]
+        credentials = [user.token_id, *(one for one in (user.maker, role, user.cell, user.namespace_uid) if one)]
         for credential in credentials:
             self._watches.setdefault(credential, {})[key] = end
 
@@ -402,12 +403,14 @@ class App:
             end()
 
     def _end_with_objects(self, events: list[Event]) -> None:
-        """End the streams of a Role that has changed, so that clients reconnect with its new rules, and those of a
-        deleted Cell."""
+        """End the streams of a Role that has changed, so that clients reconnect with its new rules.
+
+        Those of a deleted Cell or Namespace end with it.
+        """
         for event in events:
             if event.key.startswith(ROLES):
                 self.end_watches(f"{ROLE}{event.key.removeprefix(ROLES)}")
-            elif event.deleted and event.key.startswith(CELLS):
+            elif event.deleted and event.key.startswith((CELLS, NAMESPACES)):
                 self.end_watches(stored_uid(event.value))
 
     # Everything else.

@@ -8,6 +8,7 @@ permits.
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import hmac
 import os
@@ -46,6 +47,7 @@ BOUNDS = frozenset(("Quota",))
 """Kinds that limit a namespace. Admins write them, not those who are limited by them."""
 EXPIRES_SECONDS_MAX = 10 * 366 * 86400
 KEY_BYTES = 32
+NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
 BRIEF_SECONDS_MAX = 86400
 """A longer lifetime takes a stored token, which is listed."""
 BRIEF_PREFIX = "rota-brief-"
@@ -77,6 +79,8 @@ class User(msgspec.Struct, frozen=True):
     """The id of the token that requested this credential, which ends with it."""
     cell: str = ""
     """The uid of the Cell that it belongs to, with which it ends."""
+    namespace_uid: str = ""
+    """The uid of its Namespace, with which it ends; empty: it has none, or there was none when it was made."""
 
     @property
     def share_key(self) -> str:
@@ -103,6 +107,8 @@ class Token(msgspec.Struct, omit_defaults=True):
     role: str = ""
     cell: str = ""
     """The uid of its Cell. A new Cell of the same name has another one."""
+    namespace_uid: str = ""
+    """The uid of its Namespace. A new one of that name has another. Empty: there was none when it was made."""
 
 
 class Tokens:
@@ -114,12 +120,19 @@ class Tokens:
         clock: Callable[[], float] = time.time,
         rules: Callable[[str, str], Rules] = lambda namespace, role: (),
         cells: Callable[[str], str] = lambda namespace: "",
+        namespaces: Callable[[str], str] = lambda namespace: "",
     ) -> None:
-        """`rules` returns the present rules of a Role, `cells` the uid of the Cell of a namespace."""
+        """Read the stored tokens.
+
+        rules       returns the present rules of a Role of a namespace
+        cells       returns the uid of the Cell of a namespace
+        namespaces  returns the uid of a Namespace by its name; empty: there is none
+        """
         self._path = path
         self._clock = clock
         self._rules = rules
         self._cells = cells
+        self._namespaces = namespaces
         self._brief = BriefTokens(path.with_name("token.key"), path.with_name("revoked.json"), clock)
         self._known: dict[str, Token] = {}
         try:
@@ -156,7 +169,8 @@ class Tokens:
         now = int(self._clock())
         secret = f"rota-{secrets.token_urlsafe(32)}"
         expires = now + expires_seconds if expires_seconds else 0
-        token = Token(secrets.token_hex(6), name, scope, _hash(secret), now, namespace, expires, role, cell)
+        place = self._place(scope, namespace)
+        token = Token(secrets.token_hex(6), name, scope, _hash(secret), now, namespace, expires, role, cell, place)
         self._by_hash[token.hash] = token
         self._by_id.clear()
         self._save()
@@ -169,7 +183,13 @@ class Tokens:
             raise ValueError(
                 "a cell's token is kept: it ends when the cell joins again, or is removed; leave out the ttl"
             )
-        return self._brief.sign(Token("", name, scope, "", int(self._clock()), namespace, role=role), seconds)
+        place = self._place(scope, namespace)
+        token = Token("", name, scope, "", int(self._clock()), namespace, role=role, namespace_uid=place)
+        return self._brief.sign(token, seconds)
+
+    def _place(self, scope: Scope, namespace: str) -> str:
+        """Return the uid of the Namespace with which a new token ends. A cell's ends with its Cell."""
+        return self._namespaces(namespace) if namespace and scope not in ("cell", "join") else ""
 
     def invite(self, name: str, namespace: str, *, seconds: int, cell: str) -> tuple[str, Token]:
         """Create a token with which one cell can join, and do nothing else. Its earlier ones end.
@@ -231,6 +251,8 @@ class Tokens:
         """Return the user of a token, or None if it is not valid."""
         user = self._brief.user(secret) if self._brief.is_one(secret) else self._kept(secret)
         if user is not None and user.cell and user.cell != self._cells(user.namespace):
+            return None
+        if user is not None and user.namespace_uid and user.namespace_uid != self._namespaces(user.namespace):
             return None
         if user is None or not user.role:
             return user
@@ -377,7 +399,7 @@ def read_key(path: Path) -> bytes:
 
 def _user(token: Token, seconds_left: float) -> User:
     about = (token.name, token.scope, token.namespace, token.id, seconds_left, token.role)
-    return User(*about, cell=token.cell)
+    return User(*about, cell=token.cell, namespace_uid=token.namespace_uid)
 
 
 def _hash(secret: str) -> str:
@@ -389,11 +411,35 @@ def write_private(path: Path, content: bytes) -> None:
     """Replace a file that only its owner may read, entirely or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        _write(descriptor, content)
+    except OSError:
+        temporary.unlink()
+        raise
+    temporary.rename(path)
+
+
+def rewrite_private(path: Path, content: bytes) -> None:
+    """Replace a file that nobody else may read. Where the disk has no space for a second one, write over the first.
+
+    For what can be damaged by a crash meanwhile: whoever reads it takes a damaged one for none.
+    """
+    try:
+        write_private(path, content)
+    except OSError as error:
+        if error.errno not in NO_SPACE or not path.exists():
+            raise
+        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        _write(descriptor, content)
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    """Have a file begin with this content and end after it, durably. Closes it."""
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
+        file.truncate()
         file.flush()
         os.fsync(file.fileno())
-    temporary.rename(path)
 
 
 def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "", subresource: str = "") -> bool:

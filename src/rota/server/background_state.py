@@ -17,7 +17,7 @@ import msgspec
 
 from rota.api.egress import Network, Policy, written
 from rota.runtime.keeper import kernel
-from rota.server.auth import write_private
+from rota.server.auth import rewrite_private
 from rota.server.home import Home
 
 STATE = "server.json"
@@ -102,8 +102,8 @@ class Found(NamedTuple):
 def announce(home: Home, state: State) -> None:
     """Write to the home that the server is ready, and store its options."""
     last = LastStart(state.options, state.url, state.edge, state.image)
-    write_private(home.path / LAST_START, msgspec.json.encode(last))
-    write_private(home.path / STATE, msgspec.json.encode(state))
+    rewrite_private(home.path / LAST_START, msgspec.json.encode(last))
+    rewrite_private(home.path / STATE, msgspec.json.encode(state))
 
 
 def last_start(home: Home) -> LastStart | None:

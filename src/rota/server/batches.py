@@ -142,6 +142,9 @@ class Batches:
                 continue
             self._audit.refused(user, verb, kind.bucket, o.namespace, o.name, o.subresource)
             raise ApiError(403, "Forbidden", f'User "{user.name}" cannot {verb} {kind.bucket} in "{o.namespace}"')
+        if o.subresource and o.verb in ("create", "delete"):
+            # Both are of whole objects. Whoever may do it to a part of one may not do it to all of it.
+            raise ApiError(405, "MethodNotAllowed", f"no {o.verb} of the {o.subresource} of {kind.bucket}")
         restricted = user.scope != "admin"
         options = WriteOptions(o.manager, o.dry_run, o.field_validation, o.force, restricted, user.name, user.rules)
         conditions = o.preconditions

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from rota.server.auth import HomeDamaged, Tokens, write_private
+from rota.server.auth import HomeDamaged, Tokens, rewrite_private
 
 ADMIN = "rota-admin"
 SOCKET_PATH_BYTES_MAX = 107
@@ -118,7 +118,7 @@ class Home:
             "contexts": [{"name": "rota", "context": {"cluster": "rota", "user": ADMIN, "namespace": "default"}}],
         }
         # JSON is YAML, and needs no YAML writer at every start.
-        write_private(self.kubeconfig, msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")
+        rewrite_private(self.kubeconfig, msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")
 
     def _token(self, tokens: Tokens) -> str:
         try:

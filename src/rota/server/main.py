@@ -22,7 +22,7 @@ from rota.engine import StoreObjects
 from rota.engine.leadership import Leadership
 from rota.registry import Registry
 from rota.registry.roles import rules_of
-from rota.registry.system import SYSTEM_NAMESPACE, cell_uid
+from rota.registry.system import SYSTEM_NAMESPACE, cell_uid, namespace_uid
 from rota.registry.system import establish as establish_system
 from rota.runtime import descriptors, sandbox
 from rota.runtime.blobs import Blobs
@@ -144,6 +144,7 @@ async def run(
         home.tokens,
         rules=lambda namespace, role: rules_of(store, namespace, role),
         cells=lambda namespace: cell_uid(store, namespace),
+        namespaces=lambda namespace: namespace_uid(store, namespace),
     )
     apis = Apis(allowed_apis)
     # Held sockets are identified by the address as the kernel writes it.

@@ -94,7 +94,7 @@ async def why(
     until = time.thread_time() + LOOKING_SECONDS_MAX
     found = explain(
         id_,
-        find=lambda *where: _as_it_stands(loop, running.objects, running.objects.find(*where)),
+        find=lambda *where: _as_it_stands(loop, running.objects, running.objects.find(*where), user),
         view=loop.view,
         graph=loop.graph,
         now=loop.scheduler.clock.now(),
@@ -120,9 +120,14 @@ def _loop(running: Explained | None, elsewhere: str) -> ControlLoop:
     return running.loop
 
 
-def _as_it_stands(loop: ControlLoop, objects: Objects, obj: Object | None) -> Object | None:
-    """Return an object. A waiting task or claim gets its present place in the queue or in a lock."""
+def _as_it_stands(loop: ControlLoop, objects: Objects, obj: Object | None, user: User) -> Object | None:
+    """Return an object. A waiting task or claim gets its present place in the queue or in a lock.
+
+    That names others, so it is for those who may list them.
+    """
     if not isinstance(obj, Task | Claim) or obj.status is None:
+        return obj
+    if not all(allows(user, "list", kind, obj.metadata.namespace) for kind in (Claim.api, Task.api)):
         return obj
     seen = loop.controller(obj.api)
     waiting = seen.why_waiting(objects, obj) if seen is not None else None

@@ -79,7 +79,10 @@ def texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def resolver(fields: Any) -> Resolve:
-    """Return a resolver of the fields of one item, with one budget for all uses in one task."""
+    """Return a resolver of the fields of one item, with one budget for all uses in one task.
+
+    No text in a value asks for a result of another task, however deep in it.
+    """
     looks, known, left = Looks(), dict[str, tuple[Any, int]](), PUT_IN_CHARACTERS_MAX
 
     def resolve(expression: str) -> Any:
@@ -97,7 +100,8 @@ def resolver(fields: Any) -> Resolve:
         try:
             found = find(fields, path, looks) if path else fields
             if found is not ABSENT:
-                return found, len(text_of(found))
+                text = text_of(found)
+                return (_inert_value(found) if "{{" in text else found), len(text)
         except (TooManyLooks, RecursionError) as error:
             raise TemplateError(str(error)) from None
         raise TemplateError(f"the item has no {path}; it has: {_named(fields)}")
@@ -187,6 +191,14 @@ def _whole(filled: str, text: str) -> str:
 def _inert(text: str, own: Collection[int] = ()) -> str:
     """Break up expressions of tasks in a filled-in text, except those of the template itself, at `own`."""
     return _OF_TASKS.sub(lambda found: found[0] if found.start() in own else "{ {", text)
+
+
+def _inert_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return _inert(value)
+    if isinstance(value, dict):
+        return {key: _inert_value(one) for key, one in value.items()}
+    return [_inert_value(one) for one in value] if isinstance(value, list) else value
 
 
 def _tokens(text: str, path: Path) -> list[re.Match[str]]:
