@@ -12,7 +12,7 @@ ANSWERS = {
     "eve": "import time\ndef add(a, b):\n    time.sleep(60)\n",
 }
 CHECK = "from answer import add\nassert add(2, 2) == 4, f'add(2, 2) is {add(2, 2)}'\n"
-SECONDS_MAX = 3
+SECONDS_MAX = 10
 
 
 async def grade(client: rota.Client, name: str) -> str:

@@ -120,6 +120,7 @@ def test_the_documents_that_are_served_are_those_that_are_tested(asking: Asking,
     assert served == json.loads(json.dumps(document(*next(gv for gv in group_versions() if base_path(*gv) == path))))
 
 
+@pytest.mark.timeout(600)  # Many cases, of which a busy machine makes few in a second.
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode))
 @pytest.mark.parametrize("path", DOCUMENTS)
 def test_every_answer_is_as_declared(asking: Asking, path: str, mode: schemathesis.GenerationMode) -> None:

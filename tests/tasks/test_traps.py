@@ -15,6 +15,7 @@ from unittest.mock import Mock
 import pytest
 
 from rota.manifest import loads
+from rota.manifest.project_format import FILE_NAME as PROJECT_FILE
 from rota.runtime import composing
 from rota.runtime.interface import Order, Owner, Subject
 from rota.runtime.places import Places
@@ -188,7 +189,8 @@ async def _until(worker: Worker, told: asyncio.Event, phase: str) -> None:
 def _shown() -> Iterator[tuple[str, str]]:
     """Every manifest that is shown to people: whole files, and parts of pages."""
     for path in sorted((ROOT / "examples").rglob("*.y*ml")):
-        yield str(path.relative_to(ROOT)), path.read_text()
+        if path.name != PROJECT_FILE:
+            yield str(path.relative_to(ROOT)), path.read_text()
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for number, text in enumerate(re.findall(r"^```yaml\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)):
             if re.search(r"^apiVersion:", text, re.MULTILINE):

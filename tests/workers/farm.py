@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.server.live import Live, execute
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 90.0
 POLL_SECONDS = 0.05
 API = "rota.dev/v1alpha1"
 HOLD = {"kind": "Function", "name": "c", "uid": "u", "since": "2026-01-01T00:00:00Z"}

@@ -764,9 +764,9 @@ def test_controllers_that_see_late_what_is_written_write_nothing_twice(
 
 
 def _noting(refused: list[str], write: Any) -> Any:
-    async def writing(self: Fenced, operations: Sequence[Operation]) -> Any:
+    async def writing(self: Fenced, operations: Sequence[Operation], **options: Any) -> Any:
         try:
-            return await write(self, operations)
+            return await write(self, operations, **options)
         except ApiError as error:
             refused.append(f"{operations[0].kind.name}: {error}")
             raise
