@@ -49,7 +49,7 @@ def test_api_resources_lists_every_kind(rota: Live) -> None:
 def test_explain_shows_the_fields_with_their_documentation(rota: Live) -> None:
     said = rota.kubectl("explain", "workerpool.spec.queue", "--recursive")
     assert re.search(r"limit\s+<integer>", said)
-    assert "Claims that may wait at once." in rota.kubectl("explain", "workerpool.spec.queue.limit")
+    assert "Maximum number of waiting Claims." in rota.kubectl("explain", "workerpool.spec.queue.limit")
     assert "-required-" in rota.kubectl("explain", "schedule.spec")
 
 

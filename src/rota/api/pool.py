@@ -70,7 +70,7 @@ class PoolUpdate(Model):
 class PoolQueue(Model):
     """Bounds on waiting Claims. Tasks wait as long as they must."""
 
-    limit: Annotated[int, doc("Maximum number of waiting Claims. Further ones are refused.", ge=0, le=1_000_000)] = 8192
+    limit: Annotated[int, doc("Maximum number of waiting Claims. Further ones fail.", ge=0, le=1_000_000)] = 8192
     default_wait_seconds: Annotated[
         int, doc("Seconds a Claim waits, unless its waitSeconds says otherwise.", ge=0, le=86400)
     ] = 120
