@@ -24,7 +24,6 @@ MARKS: dict[str, Part] = {
 OUTCOMES = ("created", "updated", "unchanged", "deleted", "released")
 RARE_OUTCOMES = ("deleted", "released")
 """Counted only if there are any."""
-RELEASED_BECAUSE = ": it is no longer in the file, and stays because the project did not create it"
 NOT_SET = "(not set)"
 HIDDEN = "***"
 VALUE_LENGTH_MAX = 60
