@@ -6,7 +6,7 @@ stream to the gateway is authenticated as its own instance.
 - *Run once.* A job that has begun is never begun again, also after kill -9 of the runner: it has exactly one outcome.
 - *No outcome is lost.* An outcome is on disk before it is sent, and kept until the server acknowledges it.
 - *As new.* Between two holders every process of the first is ended. Unless the reset policy is Keep, the tree is made
-  again from nothing, by a runner that was killed and started again too.
+  again from nothing, also if the runner was killed meanwhile.
 - *Without the server* it goes on working, and sends all that happened when the server is back.
 - *The agent is not trusted.* Its reports are checked from outside the box; an agent that sends rubbish, or is stopped,
   is given up together with its box.
