@@ -54,7 +54,7 @@ class Outside:
     def __init__(self, matrix: Matrix) -> None:
         objects, client = StoreObjects(matrix.registry), Client.local(matrix.registry)
         self.spawning = Spawning(client, objects, RealClock())
-        serving: Any = SimpleNamespace(objects=objects, later=AsynchronousCalls(client, objects))
+        serving: Any = SimpleNamespace(objects=objects, asynchronous=AsynchronousCalls(client, objects))
         calling = Calling(serving, matrix.tokens)
         self.edge = Edge(lambda: self.spawning, matrix.audit, lambda: calling)
         self.registry = matrix.registry
