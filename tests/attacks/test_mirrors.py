@@ -108,6 +108,28 @@ def kept(home: Path, name: str) -> Path:
     return place
 
 
+UNREADABLE = ("https://[:::]/x", "https://[1]/x", "https://u[:p@h/x", "https://℀@h/x", "ssh://u:p@h/x")
+"""Addresses that a Workspace may have and that nobody can read."""
+
+
+@pytest.mark.parametrize("url", UNREADABLE)
+async def test_to_have_nobodys_mirrors_removed_by_an_address_that_cannot_be_read(tmp_path: Path, url: str) -> None:
+    others = kept(tmp_path, place_name(Source("https://example.org/some.git", "other/")))
+    async with memory(tmp_path) as plane:
+        assert isinstance(plane, LocalPlane)
+        made = {"apiVersion": "rota.dev/v1alpha1", "kind": "Workspace", "metadata": {"name": "some"}}
+        await Client(plane.backend).create({**made, "spec": {"repo": url}})
+        assert await MirrorCollecting(tmp_path, StoreObjects(plane.registry), lambda: False).collect() == [others.name]
+
+
+@pytest.mark.parametrize("url", UNREADABLE)
+async def test_to_end_a_runner_by_an_address_that_cannot_be_read(mirror: Mirror, url: str) -> None:
+    for asked in (mirror.resolve(Source(url), None), mirror.current(Source(url), None, since=0)):
+        with pytest.raises(WorkspaceError) as raised:
+            await asked
+        assert raised.value.reason == "InvalidWorkspace" and url not in str(raised.value)
+
+
 async def test_to_have_a_mirror_outlive_its_workspace(tmp_path: Path) -> None:
     url = "https://example.org/some.git"
     own, others = (kept(tmp_path, place_name(Source(url, f"{namespace}/login"))) for namespace in ("default", "other"))

@@ -43,7 +43,8 @@ class BlobCollecting:
         while True:
             try:
                 await self.collect()
-            except OSError as error:
+            except Exception as error:
+                # As for mirrors: one object must not end it for all.
                 log.warning("blobs that nothing refers to are not removed: %s", error)
             await self._slept()
 

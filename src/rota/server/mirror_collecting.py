@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import cast
 from rota.api import Workspace
 from rota.engine import Objects
 from rota.engine.clock import Clock, RealClock
-from rota.runtime.workspace import Source, mirrors
+from rota.runtime.workspace import Source, WorkspaceError, mirrors
 from rota.runtime.workspace.mirror import place_name
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,8 @@ class MirrorCollecting:
         while True:
             try:
                 await self.collect()
-            except OSError as error:
+            except Exception as error:
+                # Whatever one object has in it: without this, nothing would be removed for anybody.
                 log.warning("mirrors that nothing refers to are not removed: %s", error)
             due = asyncio.Event()
             timer = self._clock.call_at(self._clock.now() + COLLECT_SECONDS, due.set)
@@ -64,5 +66,7 @@ def referred_to(objects: Objects) -> dict[str, str]:
     for one in cast("list[Workspace]", objects.list(Workspace.api)):
         namespace, signed = one.metadata.namespace, one.spec.secret_ref
         scope = mirrors.scope(namespace, signed.name if signed is not None else "")
-        found[place_name(Source(one.spec.repo, scope))] = namespace
+        # An address that cannot be read was never fetched.
+        with contextlib.suppress(WorkspaceError):
+            found[place_name(Source(one.spec.repo, scope))] = namespace
     return found

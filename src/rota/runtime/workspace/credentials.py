@@ -54,8 +54,16 @@ class Credentials(NamedTuple):
 
 
 def without_credentials(url: str) -> tuple[str, Mapping[str, str]]:
-    """A repository's address without the password in it, and what was taken out, in a Secret's form."""
-    parts = urlsplit(url)
+    """A repository's address without the password in it, and what was taken out, in a Secret's form.
+
+    Raises WorkspaceError for an address that cannot be read.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        # Not with the address, which may hold a password.
+        raise WorkspaceError("InvalidWorkspace", "the repository's address cannot be read: check its host") from None
     if parts.scheme == "ssh":
         if parts.password is not None:
             raise WorkspaceError("InvalidWorkspace", "an ssh address must not hold a password; use a Secret with a key")
