@@ -130,6 +130,13 @@ async def test_to_end_a_runner_by_an_address_that_cannot_be_read(mirror: Mirror,
         assert raised.value.reason == "InvalidWorkspace" and url not in str(raised.value)
 
 
+@pytest.mark.parametrize("kind", ["heads", "tags"])
+async def test_to_stand_for_a_commit_by_a_branch_or_tag_of_its_name(mirror: Mirror, repo: Repo, kind: str) -> None:
+    wanted = repo.git("rev-parse", "HEAD")
+    repo.git("update-ref", f"refs/{kind}/{wanted}", repo.commit("other"))
+    assert await mirror.resolve(Source(repo.url), wanted) == (wanted, None)
+
+
 async def test_to_have_a_mirror_outlive_its_workspace(tmp_path: Path) -> None:
     url = "https://example.org/some.git"
     own, others = (kept(tmp_path, place_name(Source(url, f"{namespace}/login"))) for namespace in ("default", "other"))

@@ -270,7 +270,8 @@ class Mirror:
             named = await self.git.run("symbolic-ref", "HEAD", cwd=place, seconds_max=QUICK_SECONDS_MAX)
             names = [named.out.strip()] if named.code == 0 else []
         else:
-            names = candidates(ref)
+            # A whole commit is that commit, also where a branch or a tag has its name.
+            names = [] if COMMIT.fullmatch(ref) else candidates(ref)
             if SHORT_COMMIT.fullmatch(ref):
                 names.append(ref)
         for name in names:
