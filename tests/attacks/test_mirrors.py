@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from rota import Client
+from rota.api.pool import WorkspaceSpec
 from rota.engine import StoreObjects
 from rota.runtime.space import Space
-from rota.runtime.workspace import Limits, Mirror, Source, WorkspaceError, mirrors
+from rota.runtime.workspace import Finished, Limits, Mirror, Source, WorkspaceError, mirrors, prepare
 from rota.runtime.workspace.mirror import place_name
 from rota.server.mirror_collecting import MirrorCollecting
 from tests.conformance.planes import LocalPlane, memory
@@ -135,6 +136,20 @@ async def test_to_stand_for_a_commit_by_a_branch_or_tag_of_its_name(mirror: Mirr
     wanted = repo.git("rev-parse", "HEAD")
     repo.git("update-ref", f"refs/{kind}/{wanted}", repo.commit("other"))
     assert await mirror.resolve(Source(repo.url), wanted) == (wanted, None)
+
+
+async def test_to_end_a_runner_by_a_tree_that_is_too_deep(mirror: Mirror, repo: Repo, tmp_path: Path) -> None:
+    blob = repo.git("hash-object", "-w", "--stdin", stdin="content")
+    folders = "d/" * (mirror.limits.tree_depth_max + 1)
+    repo.git("update-index", "--add", "--cacheinfo", f"100644,{blob},{folders}file")
+    repo.git("commit", "-q", "-m", "deep")
+
+    async def no_setup(argv: object, tree: Path) -> Finished:
+        raise AssertionError
+
+    with pytest.raises(WorkspaceError, match="folders deep") as raised:
+        await prepare(mirror, WorkspaceSpec(repo=repo.url), tmp_path / "storage", no_setup)
+    assert raised.value.reason == "TooLarge"
 
 
 async def test_to_have_a_mirror_outlive_its_workspace(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ class Limits(NamedTuple):
     clone_seconds_max: float = 300
     tree_bytes_max: int = 16 << 30
     tree_files_max: int = 1_000_000
+    tree_depth_max: int = 200
+    """Folders within each other."""
     discard_seconds_max: float = 300
     # A mirror younger than the first is used as it is; younger than the second, too, and refreshed for the next one.
     fresh_seconds: float = 2
