@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from rota import Client
+from rota.api.pool import WorkspaceSpec
 from rota.engine import StoreObjects
 from rota.runtime.space import Space
-from rota.runtime.workspace import Mirror, Source, WorkspaceError, WorkspaceLimits, mirrors
+from rota.runtime.workspace import Finished, Mirror, Source, WorkspaceError, WorkspaceLimits, mirrors, prepare
 from rota.runtime.workspace.mirror import place_name
 from rota.server.collectors import MirrorCollector
 from tests.conformance.planes import LocalPlane, memory
@@ -106,6 +107,49 @@ def kept(home: Path, name: str) -> Path:
     place.mkdir(parents=True)
     os.utime(place, (0, 0))
     return place
+
+
+UNREADABLE = ("https://[:::]/x", "https://[1]/x", "https://u[:p@h/x", "https://℀@h/x", "ssh://u:p@h/x")
+"""Addresses that a Workspace may have and that nobody can read."""
+
+
+@pytest.mark.parametrize("url", UNREADABLE)
+async def test_to_have_nobodys_mirrors_removed_by_an_address_that_cannot_be_read(tmp_path: Path, url: str) -> None:
+    others = kept(tmp_path, place_name(Source("https://example.org/some.git", "other/")))
+    async with memory(tmp_path) as plane:
+        assert isinstance(plane, LocalPlane)
+        made = {"apiVersion": "rota.dev/v1alpha1", "kind": "Workspace", "metadata": {"name": "some"}}
+        await Client(plane.backend).create({**made, "spec": {"repo": url}})
+        assert await MirrorCollecting(tmp_path, StoreObjects(plane.registry), lambda: False).collect() == [others.name]
+
+
+@pytest.mark.parametrize("url", UNREADABLE)
+async def test_to_end_a_runner_by_an_address_that_cannot_be_read(mirror: Mirror, url: str) -> None:
+    for asked in (mirror.resolve(Source(url), None), mirror.current(Source(url), None, since=0)):
+        with pytest.raises(WorkspaceError) as raised:
+            await asked
+        assert raised.value.reason == "InvalidWorkspace" and url not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["heads", "tags"])
+async def test_to_stand_for_a_commit_by_a_branch_or_tag_of_its_name(mirror: Mirror, repo: Repo, kind: str) -> None:
+    wanted = repo.git("rev-parse", "HEAD")
+    repo.git("update-ref", f"refs/{kind}/{wanted}", repo.commit("other"))
+    assert await mirror.resolve(Source(repo.url), wanted) == (wanted, None)
+
+
+async def test_to_end_a_runner_by_a_tree_that_is_too_deep(mirror: Mirror, repo: Repo, tmp_path: Path) -> None:
+    blob = repo.git("hash-object", "-w", "--stdin", stdin="content")
+    folders = "d/" * (mirror.limits.tree_depth_max + 1)
+    repo.git("update-index", "--add", "--cacheinfo", f"100644,{blob},{folders}file")
+    repo.git("commit", "-q", "-m", "deep")
+
+    async def no_setup(argv: object, tree: Path) -> Finished:
+        raise AssertionError
+
+    with pytest.raises(WorkspaceError, match="folders deep") as raised:
+        await prepare(mirror, WorkspaceSpec(repo=repo.url), tmp_path / "storage", no_setup)
+    assert raised.value.reason == "TooLarge"
 
 
 async def test_to_have_a_mirror_outlive_its_workspace(tmp_path: Path) -> None:

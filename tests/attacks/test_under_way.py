@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -114,3 +118,59 @@ def test_to_hide_memory_in_a_program_that_is_run(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         assert open_files.memory_bytes([pid]) >= 4 * MIB
+
+
+LINGERING = """
+import os, socket, struct, sys
+there = socket.create_server(("127.0.0.1", 0))
+one = socket.socket()
+one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
+one.connect(there.getsockname())
+one.setblocking(False)
+try:
+    while True:
+        one.send(bytes(65536))
+except BlockingIOError:
+    pass
+if os.fork() == 0:
+    mine, its = socket.socketpair()
+    there.close()
+    for _ in range(40):
+        socket.send_fds(mine, [b"x"], [one.fileno()] * 100)
+    one.close()
+    print(os.getpid(), its.fileno(), flush=True)
+one.close()
+sys.stdin.read()
+"""
+"""One socket in flight that whoever closes it last waits for, since nobody reads at its other end."""
+
+
+def test_to_have_whoever_looks_wait_for_a_socket_that_lingers() -> None:
+    with subprocess.Popen([sys.executable, "-c", LINGERING], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        pid, number = map(int, owner.stdout.readline().split())
+        inode = os.readlink(f"/proc/{pid}/fd/{number}")
+
+        def look() -> None:
+            in_flight.in_flight(pid, number, set())
+            in_flight.release()
+
+        looking = Thread(target=look, daemon=True)
+        looking.start()
+        try:
+            # The socket that it is in is copied: from now on the copy may be the last one.
+            while looking.is_alive() and inode not in links_of(os.getpid()):
+                pass
+        finally:
+            os.kill(pid, signal.SIGKILL)
+        looking.join(20)
+        owner.kill()
+        assert not looking.is_alive()
+
+
+def links_of(pid: int) -> set[str]:
+    links = set()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            links.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+    return links

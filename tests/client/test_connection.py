@@ -270,6 +270,14 @@ async def test_a_small_answer_cannot_become_a_large_one() -> None:
             await get(backend)
 
 
+async def test_an_answer_of_very_many_parts_is_refused() -> None:
+    for part in (b"", b" "):
+        many = answer(200, gzip.compress(part) * 5_000, content_encoding="gzip")
+        async with serving(many) as server, client_of(server) as backend:
+            with pytest.raises(BadAnswer, match="parts"):
+                await get(backend)
+
+
 @pytest.mark.parametrize(
     ("body", "coding"),
     [(gzip.compress(b"text")[:-4], "gzip"), (b"text", "gzip"), (b"text", "br")],

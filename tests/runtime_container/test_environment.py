@@ -65,7 +65,9 @@ def test_what_a_loader_or_the_engine_would_obey_is_not_in_their_environment(host
     assert {name: found[name] for name in told} == told
 
 
-@pytest.mark.parametrize("name", ["LD_PRELOAD", "CONTAINERS_CONF", "PATH", "https_proxy", "GODEBUG", "ROTA_ENV_1"])
+@pytest.mark.parametrize(
+    "name", ["LD_PRELOAD", "CONTAINERS_CONF", "_PODMAN_PAUSE", "PATH", "https_proxy", "GODEBUG", "ROTA_ENV_1"]
+)
 def test_where_there_is_no_other_way_than_their_environment_it_is_refused(name: str) -> None:
     with pytest.raises(Refused, match=name) as refused:
         carried({name: "line\nline"})

@@ -28,6 +28,8 @@ Headers = list[tuple[bytes, bytes]]
 """Names are in lower case."""
 
 GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS
+GZIP_PARTS_MAX: Final = 64
+"""Of one answer. Servers send one."""
 CONTINUE: Final = 100
 SWITCHING_PROTOCOLS: Final = 101
 
@@ -89,22 +91,29 @@ class Gunzip:
     def __init__(self) -> None:
         self._decoder = zlib.decompressobj(GZIP_WINDOW_BITS)
         self._rest = b""
+        self._parts = 1
 
     def feed(self, data: bytes) -> None:
         self._rest += data
 
     def take(self, bytes_max: int) -> bytes:
         """Return what can be decompressed now, at most so many bytes."""
-        try:
-            out = self._decoder.decompress(self._rest, bytes_max)
-        except zlib.error as error:
-            raise BadAnswer(f"the answer is not the gzip that it says it is: {error}") from None
-        self._rest = self._decoder.unconsumed_tail
-        if self._decoder.eof and self._decoder.unused_data:
+        while True:
+            try:
+                out = self._decoder.decompress(self._rest, bytes_max)
+            except zlib.error as error:
+                raise BadAnswer(f"the answer is not the gzip that it says it is: {error}") from None
+            self._rest = self._decoder.unconsumed_tail
+            if not (self._decoder.eof and self._decoder.unused_data):
+                return out
+            # Each part costs a copy of what is left.
+            self._parts += 1
+            if self._parts > GZIP_PARTS_MAX:
+                raise BadAnswer(f"the answer is gzip of more than {GZIP_PARTS_MAX} parts")
             self._rest = self._decoder.unused_data
             self._decoder = zlib.decompressobj(GZIP_WINDOW_BITS)
-            out = out or self.take(bytes_max)
-        return out
+            if out:
+                return out
 
     @property
     def complete(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from rota.api import Function, Workspace
 from rota.engine import Objects
 from rota.engine.clock import Clock, RealClock
 from rota.runtime.archive import BlobArchive
-from rota.runtime.workspace import Source, mirrors
+from rota.runtime.workspace import Source, WorkspaceError, mirrors
 from rota.runtime.workspace.mirror import place_name
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,8 @@ class Collector(ABC):
         while True:
             try:
                 await self.collect()
-            except OSError as error:
+            except Exception as error:
+                # Whatever one object has in it: without this, nothing would be removed for anybody.
                 log.warning("%s that nothing refers to are not removed: %s", self._what, error)
             due = asyncio.Event()
             timer = self._clock.call_at(self._clock.now() + self._seconds, due.set)
@@ -101,5 +103,7 @@ def _mirrors_of_workspaces(objects: Objects) -> dict[str, str]:
     for one in cast("list[Workspace]", objects.list(Workspace.api)):
         namespace, signed = one.metadata.namespace, one.spec.secret_ref
         scope = mirrors.scope(namespace, signed.name if signed is not None else "")
-        found[place_name(Source(one.spec.repo, scope))] = namespace
+        # An address that cannot be read was never fetched.
+        with contextlib.suppress(WorkspaceError):
+            found[place_name(Source(one.spec.repo, scope))] = namespace
     return found

@@ -2,6 +2,9 @@
 
 No process has them open. They are inspected and stay in place: the socket is copied from the process that has it, and
 read with MSG_PEEK.
+
+Whoever closes the last copy of a socket may wait for as long as its owner likes (SO_LINGER), but for a process that
+ends. So copies are not closed here: `release` has a process of its own end with them.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ import math
 import os
 import socket
 import stat
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +27,23 @@ MESSAGES_MAX = 4096
 """Messages inspected in one socket; its buffer has room for some hundreds."""
 NESTED_MAX = 16
 """Depth of sockets that are themselves in flight, with others in them."""
+HELD_MAX = 512
+"""Copies of sockets that are kept until they are released together."""
 _FILES_OF_A_MESSAGE = 253
 _READ_BYTES = 65536
 _SO_PEEK_OFF = 42
 _PIDFD_GETFD = 438
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Held(threading.local):
+    """Copies of sockets that this thread has yet to release."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+
+_held = _Held()
 
 
 class InFlight(NamedTuple):
@@ -45,10 +62,33 @@ def copy_descriptor(process: int, number: int) -> int:
     return copy
 
 
+def let_go(copy: int) -> None:
+    """Take over the copy of a socket, to be closed by `release`, which whoever copies calls at the end."""
+    _held.numbers.append(copy)
+    if len(_held.numbers) >= HELD_MAX:
+        release()
+
+
+def release() -> None:
+    """Close the copies of sockets that this thread has taken, without waiting for what is still to be sent in them."""
+    numbers, _held.numbers = _held.numbers, []
+    if not numbers:
+        return
+    last = None
+    with contextlib.suppress(OSError):
+        last = subprocess.Popen(["/bin/sh", "-c", "read _"], stdin=subprocess.PIPE, pass_fds=numbers)
+    for number in numbers:
+        os.close(number)
+    if last is not None:
+        last.kill()
+        last.communicate()
+
+
 def in_flight(pid: int, number: int, known: set[int], until: float = math.inf) -> InFlight:
     """Inspect the files in flight in a socket of a process, until a moment of the monotonic clock.
 
     `known`: inodes of sockets already inspected. Each is inspected once, however often it is open or in flight.
+    Call `release` afterwards.
     """
     count = _pending_count(f"/proc/{pid}/fdinfo/{number}")
     if count == 0:
@@ -75,13 +115,13 @@ def _pending_count(path: str) -> int | None:
 
 
 def _peek(copy: int, known: set[int], nested: int, until: float) -> InFlight:
-    """Inspect a socket, and close its descriptor."""
+    """Inspect a socket, and let go of its descriptor."""
     try:
-        opened = socket.socket(fileno=copy)
+        one = socket.socket(fileno=copy)
     except OSError:
-        os.close(copy)
+        let_go(copy)
         return InFlight([])
-    with opened as one:
+    try:
         inode, count = os.fstat(copy).st_ino, _pending_count(f"/proc/self/fdinfo/{copy}") or 0
         if not count or one.family != socket.AF_UNIX or inode in known:
             return InFlight([])
@@ -106,6 +146,8 @@ def _peek(copy: int, known: set[int], nested: int, until: float) -> InFlight:
             finally:
                 one.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, before)
         return InFlight(files, unseen + max(0, count - seen))
+    finally:
+        let_go(one.detach())
 
 
 def _waiting(one: socket.socket, until: float) -> Iterator[int]:
@@ -129,6 +171,6 @@ def _waiting(one: socket.socket, until: float) -> Iterator[int]:
                 yield left.pop()
         finally:
             for number in left:
-                os.close(number)
+                let_go(number)
         if not content and not numbers:
             return

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rota.runtime.keeper.in_flight import copy_descriptor, in_flight
+from rota.runtime.keeper.in_flight import copy_descriptor, in_flight, let_go, release
 from rota.runtime.keeper.kernel import threads_of
 
 BLOCK_BYTES = 512
@@ -50,16 +50,19 @@ class Table(NamedTuple):
         `known`: sockets already inspected, which are skipped. `until`: no socket is inspected after this moment. A
         socket may be open thousands of times, here and in other processes, with thousands of files in it.
         """
-        for number in numbers:
-            with contextlib.suppress(OSError):
-                found = self.stat(number)
-                yield found
-                if stat.S_ISSOCK(found.st_mode) and found.st_ino not in known and time.monotonic() <= until:
-                    under_way = in_flight(self.pid, number, known, until)
-                    known.add(found.st_ino)
-                    yield from under_way.files
-                    if under_way.unseen:
-                        yield None
+        try:
+            for number in numbers:
+                with contextlib.suppress(OSError):
+                    found = self.stat(number)
+                    yield found
+                    if stat.S_ISSOCK(found.st_mode) and found.st_ino not in known and time.monotonic() <= until:
+                        under_way = in_flight(self.pid, number, known, until)
+                        known.add(found.st_ino)
+                        yield from under_way.files
+                        if under_way.unseen:
+                            yield None
+        finally:
+            release()
 
 
 def tables(pid: int) -> Iterator[Table]:
@@ -172,7 +175,9 @@ def _copied_table(pid: int) -> Iterator[Table]:
 
 def _stat_of_copy(process: int, number: int) -> os.stat_result:
     copy = copy_descriptor(process, number)
-    try:
-        return os.fstat(copy)
-    finally:
+    found = os.fstat(copy)
+    if stat.S_ISSOCK(found.st_mode):
+        let_go(copy)
+    else:
         os.close(copy)
+    return found

@@ -86,16 +86,20 @@ class _Measure:
 
     def __init__(self, limits: WorkspaceLimits) -> None:
         self._limits = limits
-        self._files = self._bytes = 0
+        self._files = self._bytes = self._depth = 0
         self._rest = b""
 
     def __call__(self, chunk: bytes) -> None:
         *entries, self._rest = (self._rest + chunk).split(b"\0")
         for entry in entries:
-            size = entry.partition(b"\t")[0].split()[-1]
+            about, _, path = entry.partition(b"\t")
+            size = about.split()[-1]
+            self._depth = max(self._depth, path.count(b"/"))
             self._bytes += int(size) if size.isdigit() else 0
         self._files += len(entries)
         if self._files > self._limits.tree_files_max:
             raise WorkspaceError("TooLarge", f"the tree has more than {self._limits.tree_files_max} files")
+        if self._depth > self._limits.tree_depth_max:
+            raise WorkspaceError("TooLarge", f"the tree is more than {self._limits.tree_depth_max} folders deep")
         if self._bytes > self._limits.tree_bytes_max:
             raise WorkspaceError("TooLarge", f"the tree is larger than {self._limits.tree_bytes_max} bytes")

@@ -54,8 +54,16 @@ class Credentials(NamedTuple):
 
 
 def without_credentials(url: str) -> tuple[str, Mapping[str, str]]:
-    """Split a repository's address into one without user and password, and these with the keys of a Secret."""
-    parts = urlsplit(url)
+    """Split a repository's address into one without user and password, and these with the keys of a Secret.
+
+    Raises WorkspaceError for an address that cannot be read.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        # Not with the address, which may hold a password.
+        raise WorkspaceError("InvalidWorkspace", "the repository's address cannot be read: check its host") from None
     if parts.scheme == "ssh":
         if parts.password is not None:
             raise WorkspaceError("InvalidWorkspace", "an ssh address must not hold a password; use a Secret with a key")

@@ -65,6 +65,8 @@ class WorkspaceLimits(NamedTuple):
     clone_seconds_max: float = 300
     tree_bytes_max: int = 16 << 30
     tree_files_max: int = 1_000_000
+    tree_depth_max: int = 200
+    """Folders within each other."""
     discard_seconds_max: float = 300
     # A mirror refreshed less than `fresh_seconds` ago is used as it is; less than `stale_seconds` ago it is used, and
     # refreshed in the background.
@@ -285,7 +287,8 @@ class Mirror:
             named = await self.git.run("symbolic-ref", "HEAD", cwd=place, seconds_max=QUICK_SECONDS_MAX)
             names = [named.out.strip()] if named.code == 0 else []
         else:
-            names = candidates(ref)
+            # A whole commit is that commit, also where a branch or a tag has its name.
+            names = [] if COMMIT.fullmatch(ref) else candidates(ref)
             if SHORT_COMMIT.fullmatch(ref):
                 names.append(ref)
         for name in names:
