@@ -120,7 +120,7 @@ async def test_to_have_nobodys_mirrors_removed_by_an_address_that_cannot_be_read
         assert isinstance(plane, LocalPlane)
         made = {"apiVersion": "rota.dev/v1alpha1", "kind": "Workspace", "metadata": {"name": "some"}}
         await Client(plane.backend).create({**made, "spec": {"repo": url}})
-        assert await MirrorCollecting(tmp_path, StoreObjects(plane.registry), lambda: False).collect() == [others.name]
+        assert await MirrorCollector(tmp_path, StoreObjects(plane.registry), lambda: False).collect() == [others.name]
 
 
 @pytest.mark.parametrize("url", UNREADABLE)
