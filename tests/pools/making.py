@@ -49,7 +49,7 @@ def bindings(ledger: Ledger) -> list[Binding]:
 def recalled(ledger: Ledger) -> list[str]:
     """Take the effects, which are recalls; return which requests are asked back."""
     effects = taken(ledger)
-    found = [each.request for each in effects if isinstance(each, Recall)]
+    found = [each.request.id for each in effects if isinstance(each, Recall)]
     assert len(found) == len(effects), effects
     return found
 

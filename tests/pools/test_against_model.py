@@ -366,7 +366,7 @@ def shown(effect: object) -> Effect:
     if isinstance(effect, Binding):
         return ("bind", effect.request.id, effect.instance)
     if isinstance(effect, Recall):
-        return ("recall", effect.request, effect.instance)
+        return ("recall", effect.request.id, effect.instance)
     if isinstance(effect, GiveBack):
         return ("give back", effect.request.id, effect.instance)
     assert isinstance(effect, Lost)

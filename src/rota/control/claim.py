@@ -39,7 +39,7 @@ class Claims(Gate[Claim]):
         self._ended = Ended()
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        return self.holds.begin(wake)
+        return self.holds.close
 
     def gone(self, context: Context, key: Key) -> Promise:
         self._ended.forget(key)

@@ -76,7 +76,7 @@ class Tasks(Gate[Task]):
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         self._locks.wake = self._wake = wake
-        end, end_calls = self._attempts.begin(wake), self._called.begin(wake) if self._called is not None else None
+        end, end_calls = self._attempts.serve(), self._called.begin(wake) if self._called is not None else None
 
         def ended() -> None:
             end()
@@ -369,7 +369,7 @@ class Tasks(Gate[Task]):
             return DONE
         instance = get(context.objects, Instance, name, obj.metadata.namespace)
         if instance is None or not is_on(obj, instance):
-            self._attempts.end(obj, self._attempts.lost_outcome(obj))
+            self._attempts.end_lost(obj)
             return DONE
         self._locks.take(context.objects, obj)
         self._attempts.resume(obj, instance)
@@ -385,7 +385,7 @@ class Tasks(Gate[Task]):
         written = await context.write_status(obj, lifecycle.over(status, phase, reason, message, now))
         warn(context.events, context.objects, written, reason, message)
         self._attempts.counting.completed(written)
-        self._attempts.forget_if_pool_gone(obj)
+        self._attempts.forget_if_pool_gone(pool_of(obj))
         return await self._after(context, written)
 
     # When it is over.

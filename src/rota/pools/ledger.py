@@ -49,7 +49,7 @@ class Entry(Struct, eq=False):
 class Recall(NamedTuple):
     """Ask an instance to return a request that it has not begun; then call `Ledger.returned`, if it does."""
 
-    request: str
+    request: Request
     instance: str
 
 
@@ -452,7 +452,7 @@ class Ledger:
             self._behind.discard(entry)
             entry.is_recalled = True
             self._note(entry)
-            self.effects.append(Recall(entry.request.id, entry.unit.id))
+            self.effects.append(Recall(entry.request, entry.unit.id))
 
     def _note(self, entry: Entry) -> None:
         """Note a hold that stands behind others, if it does."""

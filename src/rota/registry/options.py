@@ -119,6 +119,8 @@ class Operation(msgspec.Struct, frozen=True):
     patch_type: PatchType = "merge"
     select: ListOptions = ListOptions()
     """Of `delete_collection`: which objects."""
+    joined: bool = False
+    """Where each is written by itself, in the process of the registry: all or none with the one before."""
 
     @property
     def dry_run(self) -> bool:

@@ -17,12 +17,16 @@ from rota.control.holds.members import PoolKey
 from rota.control.holds.options import Options, has_runner, options_of, run_of
 from rota.control.instances.states import AHEAD_SECONDS_MAX, USED
 from rota.pools import Request
+from rota.registry import ApiError
 
 DEFAULT_WAIT_SECONDS = 120
 """Where there is no pool to say it."""
 
 ATTENDED = "rota.dev/attended"
 """Annotation of a claim whose maker waits for it on a connection. It is bound only while somebody does."""
+
+UNPROCESSABLE = 422
+REFUSED = (400, 403, 413)
 
 Marks = list[dict[str, Any]]
 """What changes of the labels and annotations of an instance, as operations of a JSON patch."""
@@ -38,7 +42,7 @@ def key_of(claim: Claim) -> Key:
 
 def request(claim: Claim, arrival: float) -> Request:
     spec = claim.spec
-    return Request(claim.metadata.uid, spec.holder or "", spec.priority, arrival)
+    return Request(claim.metadata.uid, spec.holder or "", spec.priority, arrival, kind=Claim.api.name)
 
 
 def wait_seconds(claim: Claim, pool: WorkerPool | None) -> int:
@@ -210,3 +214,13 @@ def _off(field: str, values: Mapping[str, str], covered: Mapping[str, str], ther
 
 def _path(field: str, key: str) -> str:
     return f"/metadata/{field}/{key.replace('~', '~0').replace('/', '~1')}"
+
+
+def is_about_claim(error: ApiError, *, is_new: bool) -> bool:
+    """Report whether it is the claim that was refused, or what it asks for, and not that something has changed."""
+    if error.code == UNPROCESSABLE and error.causes:
+        return True
+    if not is_new:
+        return False
+    kind = (error.details or {}).get("kind")
+    return error.reason == "AlreadyExists" or (error.code in REFUSED and kind in (Claim.api.name, Claim.api.plural))

@@ -70,6 +70,12 @@ class Member(msgspec.Struct, eq=False):
         return assigned.id if assigned is not None and assigned.kind == "Task" else None
 
     @property
+    def is_claimed(self) -> bool:
+        """Report whether a claim holds it: it got it after the ends of all tasks there were written."""
+        assigned = self.instance.spec.assignment
+        return assigned is not None and assigned.kind == "Claim"
+
+    @property
     def has_runner(self) -> bool:
         return has_runner(self.instance)
 
