@@ -100,7 +100,7 @@ def served(ledger: Ledger, instances: int) -> list[str]:
 def assert_no_trace(ledger: Ledger) -> None:
     """Nothing is known of any request; instances are known, and none is used."""
     assert not ledger._entries and not ledger._unwanted
-    assert not ledger.waiting.requests and not ledger.waiting.lines and ledger.waiting.first() is None
+    assert not ledger.waiting.requests and not ledger.waiting.queues and ledger.waiting.first() is None
     assert ledger.in_flight == 0
     for unit in ledger._units.values():
         assert (unit.holds, unit.slow) == ({}, "")

@@ -357,7 +357,7 @@ class AgainstModel(RuleBasedStateMachine):
             ledger.cancel(f"r{number}")
             ledger.ended(f"r{number}")
         assert ledger.is_empty
-        assert not ledger.waiting.lines and not ledger._unwanted
+        assert not ledger.waiting.queues and not ledger._unwanted
         assert not ledger._behind.recalled and not ledger._behind.by_priority
         assert not any(ledger._partly._by_holds) and not ledger._partly.count
 

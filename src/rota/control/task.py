@@ -1,4 +1,4 @@
-"""Task: it waits for what it needs, gets a worker, runs, and is over; whatever dies meanwhile, nothing runs twice."""
+"""The controller of tasks. A task waits for what it needs, gets a worker, runs, and is over."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from rota.control.tasks.jobs import CannotRun, check, worker_of
 from rota.control.tasks.locks import BRANCH_LOCKED, Locks
 from rota.control.tasks.notices import QUEUED_NOTICE_SECONDS
 from rota.control.tasks.placing import has_more_to_come, is_on, is_plain, key_of, pool_of
-from rota.control.tasks.telling import Standing, standing_of, warn
 from rota.control.tasks.templating import given_payload
+from rota.control.tasks.waits import PoolWait, wait_of, warn
 from rota.control.unhonoured import conditions, tell, unhonoured
 from rota.control.workers import worker_template
 from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, Promise, RequeueAfter
@@ -47,7 +47,7 @@ AWAITED_SECONDS = 1.0
 """Until it is looked again whether a task whose time is up may go."""
 CONCURRENCY = 64
 CONFLICTS_MAX = 5
-"""How often it is tried to write down that a call begins."""
+"""Tries to write that a call begins."""
 
 
 def uid_of(objects: Objects, namespace: str, name: str) -> str:
@@ -57,7 +57,7 @@ def uid_of(objects: Objects, namespace: str, name: str) -> str:
 
 
 class Tasks(Gate[Task]):
-    """Sees each task through."""
+    """Reconciles tasks."""
 
     concurrency = CONCURRENCY
     owns = (Instance,)
@@ -71,7 +71,7 @@ class Tasks(Gate[Task]):
         self._runtime = runtime
         self._locks = Locks()
         self._newcomers: ByName[None] = ByName()
-        """Those that were first seen here, until they are over."""
+        """Tasks that are counted as created, until they are over."""
         self._wake: Callable[[Key], None] = lambda key: None
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
@@ -165,20 +165,18 @@ class Tasks(Gate[Task]):
     def why_waiting(self, objects: Objects, obj: Task) -> tuple[str, str] | None:
         status: TaskStatus = status_of(obj)
         if status.phase == "Waiting" and status.reason == BRANCH_LOCKED:
-            return BRANCH_LOCKED, self._locks.standing(obj)
-        standing = self.standing(objects, obj)
-        return ("Queued", standing.message) if standing is not None else None
+            return BRANCH_LOCKED, self._locks.place(obj)
+        wait = self.wait(objects, obj)
+        return ("Queued", wait.message) if wait is not None else None
 
-    def standing(self, objects: Objects, obj: Task) -> Standing | None:
-        """How a task that waits for a worker of a pool stands."""
+    def wait(self, objects: Objects, obj: Task) -> PoolWait | None:
+        """Return the wait of a task for a worker of its pool; None: it does not wait for one."""
         ref = obj.spec.worker_pool_ref
         if ref is None or status_of(obj).phase != "Queued":
             return None
         pool = get(objects, WorkerPool, ref.name, obj.metadata.namespace)
         return (
-            standing_of(pool, self._attempts.before(obj), objects, self._attempts.holders_of)
-            if pool is not None
-            else None
+            wait_of(pool, self._attempts.before(obj), objects, self._attempts.holders_of) if pool is not None else None
         )
 
     # Before it runs.
@@ -200,7 +198,7 @@ class Tasks(Gate[Task]):
         if held_up is not None:
             self._attempts.cancel(obj)
             return await self._held_up(context, obj, status, held_up)
-        self._tell_ring(context, obj, None)
+        self._note_ring(context, obj, None)
         if status.condition(RESOLVED) is not None:
             status = context.condition(obj, status, Condition(type=RESOLVED, status="True", reason="Resolved"))
         now = context.clock.time()
@@ -295,10 +293,10 @@ class Tasks(Gate[Task]):
         await self._hold_dependencies(context, obj)
         if held_up.reason != NOT_READY and lasts(before, held_up, context.clock.time()):
             context.tell_once(obj, held_up.reason, held_up.message)
-        self._tell_ring(context, obj, held_up)
+        self._note_ring(context, obj, held_up)
         return held_up
 
-    def _tell_ring(self, context: Context, obj: Task, held_up: Blocked | None) -> None:
+    def _note_ring(self, context: Context, obj: Task, held_up: Blocked | None) -> None:
         """A ring is found by who closes it, and by who opens it again: the others in it have no news of that.
 
         They wait, and do not fail: whoever makes one of them anew without its dependency has all of them run.
@@ -423,7 +421,7 @@ class Tasks(Gate[Task]):
 
     @staticmethod
     def _awaited(context: Context, obj: Task) -> bool:
-        """Whether another task still has to learn how this one ended."""
+        """Report whether another task still needs the outcome of this one."""
         for id_ in context.graph.referrers(Task.api.key(obj.metadata.namespace, obj.metadata.name)):
             kind, namespace, name = id_.split("/", 2)
             other = get(context.objects, Task, name, namespace) if kind == Task.api.bucket else None

@@ -359,7 +359,7 @@ class Ledger:
     @property
     def holders(self) -> int:
         """The number of holders that have or want something."""
-        return len(self.waiting.lines)
+        return len(self.waiting.queues)
 
     @property
     def free(self) -> int:
@@ -406,11 +406,11 @@ class Ledger:
 
     def depths(self) -> dict[str, int]:
         """Count those that wait, by holder."""
-        return {name: len(line.ranks) for name, line in self.waiting.lines.items() if line.ranks}
+        return {name: len(queue.ranks) for name, queue in self.waiting.queues.items() if queue.ranks}
 
     def bounds(self) -> dict[str, int]:
         """Count what holders have, and what is being given to them."""
-        return {name: line.has for name, line in self.waiting.lines.items() if line.has}
+        return {name: queue.has for name, queue in self.waiting.queues.items() if queue.has}
 
     # Moves.
 

@@ -223,7 +223,7 @@ class Store(ABC):
         """
         return self.accept_together((write,))[0]
 
-    def accept_together(self, writes: Sequence[Write]) -> list[Entry]:
+    def accept_together(self, writes: Sequence[Write]) -> Sequence[Entry]:
         """Take several writes as `accept` takes one: all or none of them."""
         if (refused := self._refusal(writes)) is not None:
             raise refused

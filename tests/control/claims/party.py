@@ -15,7 +15,7 @@ from rota.api.pool import ClaimSpec
 from rota.client import Client, LocalBackend, Operation
 from rota.client.backend import Written
 from rota.control.claim import Claims
-from rota.control.claims.counting import Counting
+from rota.control.claims.counting import ClaimCounting
 from rota.control.claims.holds import ClaimHolds
 from rota.control.claims.lifecycle import ATTENDED
 from rota.control.holds.executor import Executor
@@ -121,7 +121,9 @@ class Party(Crew):
 
         self.executor = Executor()
         attempts = Attempts(self.executor, self, make, partial(keep_result, self.runtime.archive), linger_seconds=0.0)
-        self.claims = ClaimHolds(self.executor, Counting(Metrics()), on_ended=self.ended.append, entries=self.entries)
+        self.claims = ClaimHolds(
+            self.executor, ClaimCounting(Metrics()), on_ended=self.ended.append, entries=self.entries
+        )
         return (
             Pools(self.runtime, self.executor),
             Instances(LocalMaker(self.runtime, self), self.executor),

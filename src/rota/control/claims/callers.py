@@ -89,7 +89,7 @@ class Callers:
     def answer(self, key: Key, claim: Claim) -> None:
         """Answer those that wait for a claim, if it has an instance or is over."""
         if key in self._listeners and (claim.over() or (claim.status is not None and claim.status.phase == "Bound")):
-            self._listeners.tell(key, claim.metadata.uid, claim)
+            self._listeners.answer(key, claim.metadata.uid, claim)
 
     def being_made(self, key: Key) -> Claim | None:
         """Return the claim of this name that is just being created, as it was asked for."""

@@ -1,4 +1,4 @@
-"""Claims: which instance is whose, and who waits to be answered. All that it knows can be read again from objects.
+"""The holds of claims. All that it knows can be read again from objects.
 
 The id of an assignment is the uid of its claim. What a claim that is over, or gone, still has is given back: at once,
 or, where a runner has to reset the instance, when the runner has reported the hold that ends.
@@ -19,7 +19,7 @@ from rota.api.pool import ClaimStatus
 from rota.client import Key
 from rota.control.claims import lifecycle
 from rota.control.claims.callers import Callers
-from rota.control.claims.counting import Counting
+from rota.control.claims.counting import ClaimCounting
 from rota.control.claims.lifecycle import key_of, pool_of
 from rota.control.claims.releases import NOT_FOUND, Releases
 from rota.control.claims.runs import Runs
@@ -33,7 +33,7 @@ from rota.control.holds.wanted import Wanted
 from rota.control.inputs import reach, refusal
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_ready
-from rota.control.tasks.telling import place_of
+from rota.control.tasks.waits import place_of
 from rota.engine import Context
 from rota.engine.clock import Timer
 from rota.engine.objects import get
@@ -46,12 +46,12 @@ CANCELLED = 499
 
 
 class ClaimHolds:
-    """Claims in, instances out."""
+    """Queues claims, gives them instances, and takes these back."""
 
     def __init__(
         self,
         executor: Executor,
-        counting: Counting,
+        counting: ClaimCounting,
         log_sizes: Callable[[Instance], dict[str, tuple[int, int]]] = lambda _: {},
         on_ended: Callable[[str], None] = lambda uid: None,
         entries: Callable[[Instance], int] | None = None,
@@ -78,7 +78,7 @@ class ClaimHolds:
         """Claims that were given up while their holds were written, until those end."""
         self.arrivals = Arrivals(self.now)
         self._timers: dict[Key, Timer] = {}
-        """Of claims for a pool that is not there."""
+        """By the name of a claim for a pool that is not there, when it is looked at again."""
         self.callers = Callers(self)
 
     def close(self) -> None:

@@ -88,7 +88,7 @@ class Member(msgspec.Struct, eq=False):
 
     @property
     def opened(self) -> Opened:
-        """What it can be given for."""
+        """Return the requests that it can be given to."""
         if not self.is_ready or is_draining(self.instance) or is_used(self.instance):
             return Opened.CLOSED
         if self.assignment is not None and self.lane is None:
@@ -106,7 +106,7 @@ class Member(msgspec.Struct, eq=False):
 
     @property
     def reopened(self) -> Opened:
-        """What it can be given for when a task has ended on it."""
+        """Return the requests that it can be given to when a task has ended on it."""
         return {"Keep": Opened.WHOLE, "Clean": Opened.JOBS, "Recreate": Opened.CLOSED}[self.reset]
 
 

@@ -25,7 +25,7 @@ from rota.control.holds.handover import HandOver, Written
 from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.wanted import Wanted
 from rota.control.instances.names import controller_of
-from rota.control.tasks.counting import Counting
+from rota.control.tasks.counting import TaskCounting
 from rota.control.tasks.ends import End, Ends, KeepResult
 from rota.control.tasks.lane import LINGER_SECONDS, Lane
 from rota.control.tasks.lifecycle import assignment_id, queued, time_of
@@ -41,7 +41,7 @@ from rota.control.tasks.placing import (
     worker_of,
 )
 from rota.control.tasks.sending import MakeJob, Sending
-from rota.control.tasks.telling import place_of
+from rota.control.tasks.waits import place_of
 from rota.engine.metrics import Metrics
 from rota.engine.reconciler import Context
 from rota.pools import Binding, Request, State
@@ -63,13 +63,13 @@ class Attempts:
         runners: Runners,
         make_job: MakeJob,
         keep_result: KeepResult,
-        counting: Counting | None = None,
+        counting: TaskCounting | None = None,
         linger_seconds: float = LINGER_SECONDS,
     ) -> None:
         """`keep_result` stores a large result, to be found by the task's name, uid and namespace."""
         self._executor = executor
         self._runners = runners
-        self.counting = counting or Counting(Metrics())
+        self.counting = counting or TaskCounting(Metrics())
         self.counting.watch(lambda: {(pool.namespace, pool.name): one for pool, one in executor.ledgers.items()})
         self._pools = Wanted(executor)
         """By the uid of a task that waits for a worker or has one."""

@@ -18,10 +18,10 @@ from rota.control.holds.handover import HandOver, Result
 from rota.control.holds.members import Member
 from rota.control.holds.named import ByName
 from rota.control.holds.wanted import Wanted
-from rota.control.tasks.counting import Counting
+from rota.control.tasks.counting import TaskCounting
 from rota.control.tasks.lifecycle import after, assignment_id, is_large, without_findings
 from rota.control.tasks.placing import key_of, pool_of
-from rota.control.tasks.telling import warn
+from rota.control.tasks.waits import warn
 from rota.engine.clock import sleep
 from rota.engine.objects import get
 from rota.registry import ApiError
@@ -55,7 +55,7 @@ class Ends:
         executor: Executor,
         runners: Runners,
         pools: Wanted,
-        counting: Counting,
+        counting: TaskCounting,
         keep_result: KeepResult,
         ended: Callable[[End, Task | None], None],
     ) -> None:
