@@ -52,7 +52,7 @@ class Claims(Gate[Claim]):
     def _in_passing(self, context: Context, key: Key) -> Outcome | None:
         """Return the outcome of a claim that needs no write: most are created bound, and end with nothing to do."""
         obj = cast("Claim | None", context.find(Claim.api, *key))
-        if obj is None or obj.metadata.deletion_timestamp is not None or not self.holds.is_prepared:
+        if obj is None or obj.metadata.deletion_timestamp is not None or not self.holds.executor.is_prepared:
             return None
         now = context.clock.time()
         if obj.over():
@@ -94,7 +94,7 @@ class Claims(Gate[Claim]):
         return not self.holds.is_another_run(member) and not is_restarted_for(member.instance)
 
     async def sync(self, context: Context, obj: Claim) -> Outcome:
-        self.holds.prepare(context)
+        self.holds.executor.prepare(context)
         if obj.metadata.deletion_timestamp is not None:
             self.holds.forget(obj)
             return DONE

@@ -106,7 +106,7 @@ class Tasks(Gate[Task]):
 
     def _admit_at_once(self, context: Context, obj: Task) -> bool:
         """Queue a new task that waits for nothing but a worker. False: something is to be said of it."""
-        self._attempts.prepare(context)
+        self._attempts.executor.prepare(context)
         self._meet(obj)
         if context.held_up(obj, coming=True) is not None:
             return False
@@ -139,7 +139,7 @@ class Tasks(Gate[Task]):
             self._locks.left(task)
 
     async def sync(self, context: Context, obj: Task) -> Outcome:
-        self._attempts.prepare(context)
+        self._attempts.executor.prepare(context)
         if obj.over() or obj.metadata.deletion_timestamp is not None:
             return await self._after(context, obj)
         if obj.status is None and not context.client.in_process and (ended := ended_status(obj)) is not None:
@@ -176,7 +176,9 @@ class Tasks(Gate[Task]):
             return None
         pool = get(objects, WorkerPool, ref.name, obj.metadata.namespace)
         return (
-            wait_of(pool, self._attempts.before(obj), objects, self._attempts.holders_of) if pool is not None else None
+            wait_of(pool, self._attempts.before(obj), objects, self._attempts.executor.holders_of)
+            if pool is not None
+            else None
         )
 
     # Before it runs.
@@ -259,7 +261,7 @@ class Tasks(Gate[Task]):
         if status != status_of(obj):
             # The call is given what is written down of its dependencies.
             obj = await context.write_status(obj, status)
-        self._called.want(obj, function, begun, lambda outcome: self._attempts.end(obj, outcome))
+        self._called.want(obj, function, begun, lambda outcome: self._attempts.ends.end(obj, outcome))
         if status.phase != "Queued" and now - since < QUEUED_NOTICE_SECONDS:
             return Done(again_after=QUEUED_NOTICE_SECONDS)
         if status.phase != "Queued" and not self._called.is_begun(obj):
@@ -367,7 +369,7 @@ class Tasks(Gate[Task]):
             return DONE
         instance = get(context.objects, Instance, name, obj.metadata.namespace)
         if instance is None or not is_on(obj, instance):
-            self._attempts.end_lost(obj)
+            self._attempts.ends.lost(obj)
             return DONE
         self._locks.take(context.objects, obj)
         self._attempts.resume(obj, instance)
@@ -383,7 +385,7 @@ class Tasks(Gate[Task]):
         written = await context.write_status(obj, lifecycle.over(status, phase, reason, message, now))
         warn(context.events, context.objects, written, reason, message)
         self._attempts.counting.completed(written)
-        self._attempts.forget_if_pool_gone(pool_of(obj))
+        self._attempts.executor.forget_if_gone(pool_of(obj))
         return await self._after(context, written)
 
     # When it is over.

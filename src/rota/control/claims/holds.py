@@ -7,7 +7,6 @@ or, where a runner has to reset the instance, when the runner has reported the h
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import cast
 
@@ -34,13 +33,10 @@ from rota.control.inputs import reach, refusal
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_ready
 from rota.control.tasks.waits import place_of
-from rota.engine import Context
 from rota.engine.clock import Timer
 from rota.engine.objects import get
 from rota.pools import Binding, Opened, Request, State
 from rota.registry import ApiError
-
-log = logging.getLogger(__name__)
 
 CANCELLED = 499
 
@@ -85,13 +81,6 @@ class ClaimHolds:
         for timer in self._timers.values():
             timer.cancel()
         self.callers.close()
-
-    def prepare(self, context: Context) -> None:
-        self.executor.prepare(context)
-
-    @property
-    def is_prepared(self) -> bool:
-        return self.executor.is_prepared
 
     def now(self) -> float:
         return self.executor.clock.time()

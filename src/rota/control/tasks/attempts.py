@@ -9,7 +9,6 @@ of the event loop is written together.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import cast
 
@@ -36,6 +35,7 @@ from rota.control.tasks.placing import (
     is_on,
     is_plain,
     key_of,
+    pool_of,
     request,
     task_uid,
     worker_of,
@@ -43,15 +43,12 @@ from rota.control.tasks.placing import (
 from rota.control.tasks.sending import MakeJob, Sending
 from rota.control.tasks.waits import place_of
 from rota.engine.metrics import Metrics
-from rota.engine.reconciler import Context
 from rota.pools import Binding, Request, State
 from rota.registry import ApiError
 from rota.runtime.interface import Subject
 from rota.runtime.runner.jobs import Outcome
 from rota.runtime.runner.messages import Acknowledge, Began, Returned
 from rota.runtime.runners import JobNews, Runners
-
-log = logging.getLogger(__name__)
 
 
 class Attempts:
@@ -67,16 +64,16 @@ class Attempts:
         linger_seconds: float = LINGER_SECONDS,
     ) -> None:
         """`keep_result` stores a large result, to be found by the task's name, uid and namespace."""
-        self._executor = executor
+        self.executor = executor
         self._runners = runners
         self.counting = counting or TaskCounting(Metrics())
         self.counting.watch(lambda: {(pool.namespace, pool.name): one for pool, one in executor.ledgers.items()})
         self._pools = Wanted(executor)
         """By the uid of a task that waits for a worker or has one."""
         self.arrivals = Arrivals(lambda: executor.clock.time())
-        self._ends = Ends(executor, runners, self._pools, self.counting, keep_result, self._ended)
-        self._sending = Sending(executor, runners, self._ends, make_job)
-        self._lane = Lane(executor, runners, self._ends.__contains__, linger_seconds)
+        self.ends = Ends(executor, runners, self._pools, self.counting, keep_result, self._ended)
+        self._sending = Sending(executor, runners, self.ends, make_job)
+        self._lane = Lane(executor, runners, self.ends.__contains__, linger_seconds)
         self._notices = Notices(executor, self._waiting)
         executor.join("Task", self)
 
@@ -89,15 +86,12 @@ class Attempts:
                 one()
             self._lane.close()
             self._notices.close()
-            self._executor.close()
+            self.executor.close()
 
         return end
 
-    def prepare(self, context: Context) -> None:
-        self._executor.prepare(context)
-
     def wake(self, key: Key) -> None:
-        self._executor.wake(Task.api, key)
+        self.executor.wake(Task.api, key)
 
     # Tasks.
 
@@ -105,18 +99,14 @@ class Attempts:
         """Queue a task that could run now. Said again, nothing happens. If it has to wait, its status will say so."""
         uid = task.metadata.uid
         self._pools.put(uid, key_of(task), pool)
-        state = self._executor.ledger(pool).request(request(task, arrival))
+        state = self.executor.ledger(pool).request(request(task, arrival))
         if state is State.WAITING and (task.status is None or task.status.phase != "Queued"):
             self._notices.put(uid)
-        self._executor.carry_out(pool)
+        self.executor.carry_out(pool)
 
     def is_ending(self, task: Task) -> bool:
         """Report whether the outcome of the current attempt is being written."""
-        return assignment_id(task) in self._ends
-
-    def holders_of(self, instance: Instance) -> list[str]:
-        """Name those that hold an instance."""
-        return self._executor.holders_of(instance)
+        return assignment_id(task) in self.ends
 
     def before(self, task: Task) -> int | None:
         """Count those that get a worker before one that waits, or return `UNCOUNTED`. None: it does not wait."""
@@ -125,7 +115,7 @@ class Attempts:
 
     def resume(self, task: Task, instance: Instance) -> None:
         """Have a task that is written to run on an instance run there, unless it does."""
-        member = self._executor.members.get(instance.metadata.uid)
+        member = self.executor.members.get(instance.metadata.uid)
         if member is None or self.is_ending(task):
             return
         uid = task.metadata.uid
@@ -143,16 +133,15 @@ class Attempts:
         pool = self._pools.get(uid)
         if pool is None:
             return
-        ledger = self._executor.ledger(pool)
+        ledger = self.executor.ledger(pool)
         state = ledger.cancel(uid)
         if state in (State.HELD, State.ENDING):
-            member = self._executor.members.get(ledger.instance_of(uid) or "")
-            if member is not None:
+            if (member := self._pools.member(uid)) is not None:
                 self._sending.cancel(member, assignment_id(task))
         elif state is not State.BINDING:
             # One that is just being given a worker is known until that is written, and then given back.
             self._forget(uid)
-        self._executor.carry_out(pool)
+        self.executor.carry_out(pool)
 
     def gone(self, key: Key) -> None:
         """There is no task of this name any more."""
@@ -160,10 +149,10 @@ class Attempts:
         for uid in self._pools.of(key):
             pool = self._pools.get(uid)
             assert pool is not None
-            ledger = self._executor.ledger(pool)
+            ledger = self.executor.ledger(pool)
             if ledger.cancel(uid) is State.HELD:
                 # What its runner says of its end is acknowledged then.
-                member = self._executor.members.get(ledger.instance_of(uid) or "")
+                member = self._pools.member(uid)
                 sent = [id_ for id_ in member.sent if task_uid(id_) == uid] if member is not None else []
                 for id_ in sent:
                     self._sending.cancel(cast(Member, member), id_)
@@ -171,25 +160,7 @@ class Attempts:
                     self._drop(pool, uid, member)
             elif ledger.state(uid) is None:
                 self._forget(uid)
-            self._executor.carry_out(pool)
-
-    def end_lost(self, task: Task) -> None:
-        """Write that an attempt has lost its worker: a failure if that is the task's own fault."""
-        now, status = self._executor.clock.time(), task.status or TaskStatus()
-        started = status.start_time.timestamp() if status.start_time is not None else now
-        message = f"its worker {status.instance_name} is gone"
-        lost = Outcome(assignment_id(task), "WorkerLost", started, now, message=message)
-        self.end(task, self._executor.judged(lost))
-
-    def end(self, task: Task, outcome: Outcome) -> None:
-        """Write the outcome of an attempt, once."""
-        if outcome.id in self._ends:
-            return
-        uid = task.metadata.uid
-        self._ends.finish(End(key_of(task), uid, outcome, self._pools.member(uid)))
-
-    def forget_if_pool_gone(self, pool: PoolKey) -> None:
-        self._executor.forget_if_gone(pool)
+            self.executor.carry_out(pool)
 
     def _forget(self, uid: str) -> None:
         self._pools.pop(uid)
@@ -197,17 +168,17 @@ class Attempts:
 
     def _drop(self, pool: PoolKey, uid: str, member: Member | None) -> None:
         """Take a hold as ended of which nothing is to be written."""
-        self._executor.ledger(pool).ended(uid)
+        self.executor.ledger(pool).ended(uid)
         self._forget(uid)
-        self._executor.carry_out(pool)
+        self.executor.carry_out(pool)
         self._lane.leave_if_idle(member)
 
     def _hold(self, pool: PoolKey, task: Task, instance: str) -> None:
         self._pools.put(task.metadata.uid, key_of(task), pool)
         status = task.status
         arrival = status.arrival.timestamp() if status is not None and status.arrival is not None else 0.0
-        self._executor.ledger(pool).hold(request(task, arrival), instance)
-        self._executor.carry_out(pool)
+        self.executor.ledger(pool).hold(request(task, arrival), instance)
+        self.executor.carry_out(pool)
 
     # What the executor asks.
 
@@ -220,7 +191,7 @@ class Attempts:
         task = self._wanting(binding.request.id)
         if task is None:
             raise ApiError(404, "NotFound", f"no task {binding.request.id} is to be run")
-        begun = begun_task(task, member, binding, time_of(self._executor.clock.time()))
+        begun = begun_task(task, member, binding, time_of(self.executor.clock.time()))
         return HandOver(begins=begun) if member.lane is not None else self._lane.enter(member, begun)
 
     def begun(self, binding: Binding, handover: HandOver, written: Written, member: Member | None) -> None:
@@ -228,12 +199,12 @@ class Attempts:
             return
         task: Task = written.begun
         self.arrivals.pop(task.metadata.uid)
-        self.counting.began(task, self._executor.clock.time() - binding.request.arrival)
+        self.counting.began(task, self.executor.clock.time() - binding.request.arrival)
         if task.spec.branch is not None:
             self.wake(key_of(task))
         if member.lane is None:
             # Somebody has taken the worker while that was written.
-            self._executor.update(member)
+            self.executor.update(member)
         else:
             self._sending.begin(member, task)
             self._lane.leave_if_idle(member)
@@ -250,10 +221,10 @@ class Attempts:
             self._forget(binding.request.id)
         if key is not None and error is not None:
             self.wake(key)
-        self._lane.leave_if_idle(self._executor.members.get(binding.instance))
+        self._lane.leave_if_idle(self.executor.members.get(binding.instance))
 
     def restore(self) -> None:
-        objects = self._executor.objects
+        objects = self.executor.objects
         tasks = cast("list[Task]", objects.list(Task.api))
         self.arrivals.restore(tasks, (one for one in tasks if is_plain(one)))
         for task in tasks:
@@ -266,16 +237,14 @@ class Attempts:
                 if instance is not None and owner is not None:
                     pool = PoolKey(task.metadata.namespace, owner.name, owner.kind)
                     self._hold(pool, task, instance.metadata.uid)
-            elif status.phase == "Queued" and status.arrival is not None and not task.spec.cancel:
+            elif status.phase == "Queued" and status.arrival is not None and _waits_for_pool(task):
                 # It has its place before anybody is served.
-                ref = task.spec.worker_pool_ref
-                if ref is not None:
-                    self.want(task, PoolKey(task.metadata.namespace, ref.name), status.arrival.timestamp())
+                self.want(task, pool_of(task), status.arrival.timestamp())
 
     def give_back(self, pool: PoolKey, request: Request, instance: str) -> None:
-        task, member = self._pools.find(Task, request.id), self._executor.members.get(instance)
+        task, member = self._pools.find(Task, request.id), self.executor.members.get(instance)
         if task is not None and not task.over() and task.spec.cancel:
-            self._ends.cancelled(task)
+            self.ends.cancelled(task)
             return
         if task is not None and not task.over():
             self._unbegin(task)
@@ -285,7 +254,7 @@ class Attempts:
         return self._pools.name_of(uid)
 
     def recall(self, instance: str, request: str) -> None:
-        task, member = self._pools.find(Task, request), self._executor.members.get(instance)
+        task, member = self._pools.find(Task, request), self.executor.members.get(instance)
         if task is not None and member is not None:
             self._sending.recall(member, task)
 
@@ -293,10 +262,10 @@ class Attempts:
         task = self._pools.find(Task, request.id)
         self._pools.pop(request.id)
         if task is not None and task.status is not None and task.status.phase == "Running":
-            self.end_lost(task)
+            self.ends.lost(task)
 
     def assigned(self, member: Member, assignment: Assignment) -> None:
-        ledger = self._executor.ledger(member.pool)
+        ledger = self.executor.ledger(member.pool)
         for uid in ledger.holders_of(member.subject.uid):
             if ledger.state(uid) is not State.HELD:
                 continue
@@ -324,17 +293,17 @@ class Attempts:
 
     def outcome(self, subject: Subject, outcome: Outcome) -> None:
         """Take the outcome of an attempt. Its runner repeats it on each stream until it is acknowledged."""
-        outcome = self._executor.judged(outcome)
-        member = self._executor.members.get(subject.uid)
+        outcome = self.executor.judged(outcome)
+        member = self.executor.members.get(subject.uid)
         if member is None:
             return  # Of one that is not known here yet: it is asked for when the worker appears.
-        if outcome.id in self._ends:
-            self._ends.repeat(outcome.id, member)
+        if outcome.id in self.ends:
+            self.ends.repeat(outcome.id, member)
             return
         member.sent.discard(outcome.id)
         uid = task_uid(outcome.id)
         pool = self._pools.get(uid)
-        ledger = self._executor.ledger(member.pool)
+        ledger = self.executor.ledger(member.pool)
         if pool is not None and ledger.instance_of(uid) == subject.uid:
             task = self._pools.find(Task, uid)
             if task is None or task.over() or assignment_id(task) != outcome.id:
@@ -342,24 +311,24 @@ class Attempts:
                 if task is None or task.over():
                     self._drop(pool, uid, member)
                 return
-            self._ends.finish(End(key_of(task), uid, outcome, member))
-        elif self._executor.client.in_process or member.is_claimed:
+            self.ends.finish(End(key_of(task), uid, outcome, member))
+        elif self.executor.client.in_process or member.is_claimed:
             # Nobody waits for it. Elsewhere the task may only not be known here yet: what is left of them is
             # acknowledged when the worker is taken from the tasks of its pool.
             self._runners.send(subject, Acknowledge(outcome.id))
 
     def _heard(self, subject: Subject, news: JobNews) -> None:
         """Take the news that a job runs for longer than a moment, or was returned before it began."""
-        member = self._executor.members.get(subject.uid)
+        member = self.executor.members.get(subject.uid)
         if member is None or not isinstance(news, Began | Returned):
             return
         uid = task_uid(news.id)
-        ledger = self._executor.ledger(member.pool)
+        ledger = self.executor.ledger(member.pool)
         if ledger.instance_of(uid) != subject.uid:
             return
         if isinstance(news, Began):
             ledger.runs_long(uid)
-            self._executor.carry_out(member.pool)
+            self.executor.carry_out(member.pool)
             name = self.name_of(uid)
             if name is not None:
                 self._lane.rename(member, name, uid)
@@ -369,10 +338,10 @@ class Attempts:
         if task is None or task.over() or assignment_id(task) != news.id:
             self._drop(member.pool, uid, member)
         elif task.spec.cancel:
-            self._ends.cancelled(task)
+            self.ends.cancelled(task)
         elif ledger.returned(uid, subject.uid) is not None and ledger.state(uid) is State.WAITING:
             self._unbegin(task)
-        self._executor.carry_out(member.pool)
+        self.executor.carry_out(member.pool)
         self._lane.leave_if_idle(member)
 
     # Writing.
@@ -388,9 +357,9 @@ class Attempts:
     def _unbegin(self, task: Task) -> None:
         """Write that a task waits that was written to run, and was never sent to a runner."""
         arrival = task.status.arrival if task.status is not None else None
-        status = queued(task.status or TaskStatus(), arrival or time_of(self._executor.clock.time()))
+        status = queued(task.status or TaskStatus(), arrival or time_of(self.executor.clock.time()))
         waits = HandOver(begins=msgspec.structs.replace(task, status=status))
-        self._executor.writes.add(lambda: waits, lambda _, result: self.wake(key_of(task)))
+        self.executor.writes.add(lambda: waits, lambda _, result: self.wake(key_of(task)))
 
     def _ended(self, end: End, task: Task | None) -> None:
         """Take the end of an attempt, with the task as it was written; None: there was nothing to write any more."""
@@ -398,11 +367,10 @@ class Attempts:
         self._lane.leave_if_idle(end.member)
         if task is None:
             return
-        if end.outcome.reason == "WorkerLost" and not task.over() and task.spec.branch is None:
+        is_lost = end.outcome.reason == "WorkerLost" and task.metadata.deletion_timestamp is None
+        if is_lost and not task.over() and task.spec.branch is None and _waits_for_pool(task):
             # It has its place again before another worker is there.
-            ref = task.spec.worker_pool_ref
-            if ref is not None and not task.spec.cancel and task.metadata.deletion_timestamp is None:
-                self.want(task, PoolKey(task.metadata.namespace, ref.name), self.arrivals.when(task))
+            self.want(task, pool_of(task), self.arrivals.when(task))
         if has_more_to_come(task):
             self.wake(end.key)
 
@@ -414,3 +382,8 @@ class Attempts:
         if task is None or task.over() or task.spec.cancel or task.metadata.deletion_timestamp is not None:
             return None
         return task
+
+
+def _waits_for_pool(task: Task) -> bool:
+    """Report whether a task that waits needs nothing but a worker of its pool."""
+    return task.spec.worker_pool_ref is not None and not task.spec.cancel

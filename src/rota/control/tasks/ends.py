@@ -99,6 +99,20 @@ class Ends:
         if pool is not None:
             self._executor.carry_out(pool)
 
+    def end(self, task: Task, outcome: Outcome) -> None:
+        """Write the outcome of an attempt, unless that is being written."""
+        if outcome.id not in self._outcomes:
+            uid = task.metadata.uid
+            self.finish(End(key_of(task), uid, outcome, self._pools.member(uid)))
+
+    def lost(self, task: Task) -> None:
+        """Write that an attempt has lost its worker: a failure if that is the task's own fault."""
+        now, status = self._executor.clock.time(), task.status or TaskStatus()
+        started = status.start_time.timestamp() if status.start_time is not None else now
+        message = f"its worker {status.instance_name} is gone"
+        lost = Outcome(assignment_id(task), "WorkerLost", started, now, message=message)
+        self.end(task, self._executor.judged(lost))
+
     def cancelled(self, task: Task) -> None:
         """Write the end of an attempt that was cancelled before a runner began it."""
         now = self._executor.clock.time()
