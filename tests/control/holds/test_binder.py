@@ -49,7 +49,7 @@ def led(world: World) -> Led:
     return Led(world)
 
 
-async def test_a_caller_is_told_to_ask_again_when_this_process_does_not_lead_any_more(world: World, led: Led) -> None:
+async def test_a_caller_is_asked_to_come_again_when_this_process_does_not_lead_any_more(world: World, led: Led) -> None:
     await led.up(PLAIN)
     led.leads = False
     with pytest.raises(ApiError) as refused:
