@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rota.client import Client, Key, LocalBackend
+from rota.control.claims.lifecycle import over
 from rota.control.holds.binder import RETRY_SECONDS
 from rota.engine.fence import Fenced
 from rota.registry import ApiError
@@ -93,3 +94,20 @@ async def test_a_claim_waits_when_its_instance_goes_before_its_hold_is_written(w
     await world.rest()
     assert (await phases(world)) == {"a": "Waiting"} and not asking.done()
     asking.cancel()
+
+
+async def test_a_release_is_answered_though_this_process_stops_to_lead_while_it_is_written(
+    world: World, led: Led
+) -> None:
+    await led.up({**PLAIN, "reset": "Keep"})
+    await claim(world, "a")
+    found = await world.get("Claim", "a")
+    released = over(found.status, "Released", world.clock.time())
+    ending = asyncio.create_task(led.party.claims.end(found, released))
+    await asyncio.sleep(0)
+    led.party.executor.close()
+    with pytest.raises(ApiError) as refused:
+        await ending
+    assert refused.value.code == 503
+    with pytest.raises(ApiError):
+        await led.party.claims.end(found, released)

@@ -40,6 +40,7 @@ class Writes:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self._writes: list[Write] = []
+        self._awaited: set[asyncio.Future[Written]] = set()
         self._is_closed = False
 
     def add(self, make: Make, receive: Receive) -> None:
@@ -52,7 +53,11 @@ class Writes:
 
     async def write(self, handover: HandOver) -> Written:
         """Write a hand-over with the others of this turn. Raises `ApiError`. Cancelled in time, it is not written."""
+        if self._is_closed:
+            raise not_here()
         done: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
+        self._awaited.add(done)
+        done.add_done_callback(self._awaited.discard)
 
         def receive(_: HandOver, result: Result) -> None:
             if done.done():
@@ -66,8 +71,11 @@ class Writes:
         return await done
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Write nothing more. Whoever awaits a write is answered that it may not be written."""
         self._is_closed = True
+        for one in tuple(self._awaited):
+            if not one.done():
+                one.set_exception(not_here())
 
     async def _flush(self) -> None:
         writes, self._writes = self._writes, []
