@@ -11,7 +11,7 @@ import pytest
 
 import rota.server
 from rota.api import ConfigMap
-from rota.control.tasks.telling import HOLDERS_COUNTED_MAX, UNCOUNTED, Standing, place_of
+from rota.control.tasks.waits import HOLDERS_COUNTED_MAX, UNCOUNTED, PoolWait, place_of
 from rota.engine.objects import StoreObjects
 from rota.pools import Ledger, Opened, Request
 from rota.registry import Registry, pacing
@@ -90,4 +90,4 @@ def test_to_have_a_place_among_very_many_holders_counted() -> None:
     ledger.request(Request("last", "another", 0, 1e6))
     assert place_of(ledger, "last") == UNCOUNTED
     assert place_of(ledger, "r0") is None, "it does not wait"
-    assert "more than 1000 other holders" in Standing("p", 1, (), 0, UNCOUNTED).message
+    assert "more than 1000 other holders" in PoolWait("p", 1, (), 0, UNCOUNTED).message

@@ -49,7 +49,7 @@ def bindings(ledger: Ledger) -> list[Binding]:
 def recalled(ledger: Ledger) -> list[str]:
     """Take the effects, which are recalls; return which requests are asked back."""
     effects = taken(ledger)
-    found = [each.request for each in effects if isinstance(each, Recall)]
+    found = [each.request.id for each in effects if isinstance(each, Recall)]
     assert len(found) == len(effects), effects
     return found
 
@@ -100,7 +100,7 @@ def served(ledger: Ledger, instances: int) -> list[str]:
 def assert_no_trace(ledger: Ledger) -> None:
     """Nothing is known of any request; instances are known, and none is used."""
     assert not ledger._entries and not ledger._unwanted
-    assert not ledger.waiting.requests and not ledger.waiting.lines and ledger.waiting.first() is None
+    assert not ledger.waiting.requests and not ledger.waiting.queues and ledger.waiting.first() is None
     assert ledger.in_flight == 0
     for unit in ledger._units.values():
         assert (unit.holds, unit.slow) == ({}, "")

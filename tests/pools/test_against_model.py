@@ -357,7 +357,7 @@ class AgainstModel(RuleBasedStateMachine):
             ledger.cancel(f"r{number}")
             ledger.ended(f"r{number}")
         assert ledger.is_empty
-        assert not ledger.waiting.lines and not ledger._unwanted
+        assert not ledger.waiting.queues and not ledger._unwanted
         assert not ledger._behind.recalled and not ledger._behind.by_priority
         assert not any(ledger._partly._by_holds) and not ledger._partly.count
 
@@ -366,7 +366,7 @@ def shown(effect: object) -> Effect:
     if isinstance(effect, Binding):
         return ("bind", effect.request.id, effect.instance)
     if isinstance(effect, Recall):
-        return ("recall", effect.request, effect.instance)
+        return ("recall", effect.request.id, effect.instance)
     if isinstance(effect, GiveBack):
         return ("give back", effect.request.id, effect.instance)
     assert isinstance(effect, Lost)

@@ -45,7 +45,7 @@ def test_never_twice() -> None:
 def test_not_behind_a_long_one() -> None:
     ledger = sharing("r1", "r2", "r3")
     ledger.runs_long("r1")
-    assert taken(ledger) == [Recall("r2", "i1"), Recall("r3", "i1")]
+    assert taken(ledger) == [Recall(job("r2"), "i1"), Recall(job("r3"), "i1")]
     assert ledger.request(job("r4")) is State.WAITING, "nothing is handed on behind it"
     ledger.ended("r1")
     assert pairs(ledger) == [("r4", "i1")]

@@ -103,7 +103,7 @@ def test_the_heap_of_holders_does_not_grow_with_the_number_of_events() -> None:
         # Each is the first of its holder, if only for a moment.
         ledger.request(Request("first", f"holder-{number % 20}", 0, Counted(-number)))
         ledger.cancel("first")
-        assert len(ledger.waiting._heap) <= 2 * len(ledger.waiting.lines) + DEAD_ENTRIES_MAX
+        assert len(ledger.waiting._heap) <= 2 * len(ledger.waiting.queues) + DEAD_ENTRIES_MAX
 
 
 def test_a_waiting_request_takes_some_230_bytes_beside_itself() -> None:

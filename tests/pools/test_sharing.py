@@ -13,14 +13,14 @@ def test_a_request_that_is_written_behind_a_long_one_is_recalled_at_once() -> No
     ledger.runs_long("r1")
     assert taken(ledger) == [], "whether it is there is not known"
     assert ledger.bound(binding)
-    assert taken(ledger) == [Recall("r2", "i1")]
+    assert taken(ledger) == [Recall(job("r2"), "i1")]
 
 
 def test_a_stored_request_behind_a_long_one_is_recalled_at_once() -> None:
     ledger = sharing("r1")
     ledger.runs_long("r1")
     assert ledger.hold(job("r2"), "i1")
-    assert taken(ledger) == [Recall("r2", "i1")]
+    assert taken(ledger) == [Recall(job("r2"), "i1")]
 
 
 def test_a_return_that_is_said_again_does_not_take_a_request_off_another_instance() -> None:
@@ -57,19 +57,19 @@ def test_one_that_is_written_while_a_higher_priority_waits_is_recalled() -> None
     ledger.request(job("r3", priority=1))
     assert taken(ledger) == [], "whether it is there is not known"
     assert ledger.bound(binding)
-    assert taken(ledger) == [Recall("r2", "i1")]
+    assert taken(ledger) == [Recall(job("r2"), "i1")]
 
 
 def test_one_is_recalled_at_a_time() -> None:
     ledger = sharing("r1", "r2", "r3", slots=3)
     ledger.request(job("r4", priority=1))
-    assert taken(ledger) == [Recall("r3", "i1")]
+    assert taken(ledger) == [Recall(job("r3"), "i1")]
     ledger.request(job("r5", priority=1))
     assert taken(ledger) == []
     ledger.returned("r3", "i1")
     first, second = taken(ledger)
     assert isinstance(first, Binding) and (first.request.id, first.instance) == ("r4", "i1")
-    assert second == Recall("r2", "i1")
+    assert second == Recall(job("r2"), "i1")
     assert list(ledger.waiting.in_order()) == ["r5", "r3"]
 
 

@@ -301,11 +301,12 @@ class World:
     def answer(self, recall: Recall) -> None:
         """A runner returns a request that it has not begun, and that is stored."""
         self.recalls.remove(recall)
-        instance, stored = self.instances[recall.instance], self.stored.get(recall.request)
-        if stored is not None and recall.request in instance.handed and not stored.cancelled:
-            instance.handed.remove(recall.request)
+        id_ = recall.request.id
+        instance, stored = self.instances[recall.instance], self.stored.get(id_)
+        if stored is not None and id_ in instance.handed and not stored.cancelled:
+            instance.handed.remove(id_)
             stored.on = ""
-            assert self.ledger.returned(recall.request, recall.instance) is not None
+            assert self.ledger.returned(id_, recall.instance) is not None
             self.take()
 
     # What others do.

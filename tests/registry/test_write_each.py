@@ -205,3 +205,26 @@ async def test_a_store_that_has_ended_answers_each_with_that(registry: Registry)
     with pytest.raises(StoreStopped):
         await registry.store.when_durable(registry.store.accepted + 1)
     assert codes(await registry.write_each([creation("a"), creation("b")])) == [503, 503]
+
+
+async def test_joined_operations_are_written_together_or_not_at_all(registry: Registry) -> None:
+    def joined(operation: Operation) -> Operation:
+        return msgspec.structs.replace(operation, joined=True)
+
+    operations = [
+        *(creation("a"), joined(creation("b"))),
+        *(creation("c"), joined(creation("a"))),
+        *(patch("none", x="1"), joined(creation("d"))),
+        creation("e"),
+    ]
+    answers = await LocalBackend(registry).write(operations, atomic=False)
+    assert codes(answers) == [200, 200, 409, 409, 404, 404, 200]
+    assert names(registry) == ["a", "b", "e"]
+
+
+async def test_joined_operations_and_others_are_written_in_order(registry: Registry) -> None:
+    await LocalBackend(registry).write([creation("a")], atomic=False)
+    before = registry.store.revision
+    together = [patch("a", x="1"), msgspec.structs.replace(creation("b"), joined=True), creation("c")]
+    answers = await LocalBackend(registry).write(together, atomic=False)
+    assert [one.revision for one in answers if isinstance(one, Answer)] == [before + 1, before + 2, before + 3]

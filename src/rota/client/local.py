@@ -8,7 +8,7 @@ import msgspec
 
 from rota.api import Kind
 from rota.client.backend import Batches, Written
-from rota.registry import Answer, Listing, ListOptions, Operation, Registry, WatchOptions
+from rota.registry import Answer, ApiError, Listing, ListOptions, Operation, Registry, WatchOptions
 from rota.registry.decider import decided
 from rota.registry.decisions import encoded
 from rota.registry.errors import not_atomic, not_served
@@ -42,7 +42,7 @@ class LocalBackend:
 
     async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
         if not atomic:
-            return await self._registry.write_each(o if o.kind.served else not_served() for o in operations)
+            return await self._registry.write_each(_groups(operations))
         if len(operations) > 1 and not self.atomic:
             raise not_atomic()
         for operation in operations:
@@ -59,6 +59,18 @@ def prepared(registry: Registry, operations: Sequence[Operation], at: float) -> 
     return [
         msgspec.structs.replace(o, verb="decided", body=encoded(decided(decide, o)), subresource="") for o in operations
     ]
+
+
+def _groups(operations: Sequence[Operation]) -> list[tuple[Operation | ApiError, ...]]:
+    """Return operations with those that are joined to them."""
+    groups: list[tuple[Operation | ApiError, ...]] = []
+    for one in operations:
+        checked = one if one.kind.served else not_served()
+        if one.joined and groups:
+            groups[-1] = (*groups[-1], checked)
+        else:
+            groups.append((checked,))
+    return groups
 
 
 def _check_served(kind: Kind) -> None:

@@ -1,4 +1,4 @@
-"""Claim: it waits its turn, has an instance for as long as its lease is renewed, and is over; nothing is leaked."""
+"""The controller of claims. A claim waits, holds an instance while its lease is renewed, and is over."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rota.control.claims.holds import ClaimHolds
 from rota.control.gate import RESOLVED, Gate, may_be_coming, status_of
 from rota.control.holds.options import is_restarted_for
 from rota.control.instances.reasons import blocker, is_ready
-from rota.control.tasks.telling import Standing, standing_of
+from rota.control.tasks.waits import PoolWait, wait_of
 from rota.control.workers import template_of
 from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, Promise, RequeueAfter
 from rota.engine.objects import Objects, get
@@ -24,12 +24,12 @@ from rota.registry import ApiError, DeleteOptions
 
 CONCURRENCY = 64
 IN_FLIGHT_SECONDS = 0.25
-"""For how long nothing is written of a claim to which an instance is just being given."""
+"""Seconds for which nothing is written of a claim that is just being bound."""
 GONE = (404, 409)
 
 
 class Claims(Gate[Claim]):
-    """Sees each claim through."""
+    """Reconciles claims."""
 
     concurrency = CONCURRENCY
 
@@ -39,7 +39,7 @@ class Claims(Gate[Claim]):
         self._ended = Ended()
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        return self.holds.begin(wake)
+        return self.holds.close
 
     def gone(self, context: Context, key: Key) -> Promise:
         self._ended.forget(key)
@@ -52,7 +52,7 @@ class Claims(Gate[Claim]):
     def _in_passing(self, context: Context, key: Key) -> Outcome | None:
         """Return the outcome of a claim that needs no write: most are created bound, and end with nothing to do."""
         obj = cast("Claim | None", context.find(Claim.api, *key))
-        if obj is None or obj.metadata.deletion_timestamp is not None or not self.holds.is_prepared:
+        if obj is None or obj.metadata.deletion_timestamp is not None or not self.holds.executor.is_prepared:
             return None
         now = context.clock.time()
         if obj.over():
@@ -72,29 +72,29 @@ class Claims(Gate[Claim]):
         return Done(again_after=expires.timestamp() - now)
 
     def why_waiting(self, objects: Objects, obj: Claim) -> tuple[str, str] | None:
-        standing = self.standing(objects, obj)
-        if standing is None:
+        wait = self.wait(objects, obj)
+        if wait is None:
             return None
         if self.holds.callers.is_absent(obj):
             return "Waiting", "who asked for it has not come back since the server was started again"
-        return "Waiting", standing.message
+        return "Waiting", wait.message
 
-    def standing(self, objects: Objects, obj: Claim) -> Standing | None:
-        """How a claim that waits for an instance of its pool stands."""
+    def wait(self, objects: Objects, obj: Claim) -> PoolWait | None:
+        """Return the wait of a claim for an instance of its pool; None: it does not wait for one."""
         pool = get(objects, WorkerPool, obj.spec.pool_ref.name, obj.metadata.namespace)
         if pool is None or status_of(obj).phase != "Waiting":
             return None
-        return standing_of(pool, self.holds.before(obj), objects, self.holds.executor.holders_of)
+        return wait_of(pool, self.holds.before(obj), objects, self.holds.executor.holders_of)
 
     def _is_well(self, obj: Claim) -> bool:
-        """Whether a claim has what it claimed, and that is as it was."""
+        """Report whether a claim has its instance, in the run that it claimed."""
         member = self.holds.member_of(obj)
         if member is None or member.instance.metadata.deletion_timestamp is not None:
             return False
         return not self.holds.is_another_run(member) and not is_restarted_for(member.instance)
 
     async def sync(self, context: Context, obj: Claim) -> Outcome:
-        self.holds.prepare(context)
+        self.holds.executor.prepare(context)
         if obj.metadata.deletion_timestamp is not None:
             self.holds.forget(obj)
             return DONE
@@ -151,7 +151,7 @@ class Claims(Gate[Claim]):
         return Done(again_after=left)
 
     async def _held_up(self, context: Context, obj: Claim, held_up: Blocked | Failed | None) -> Outcome:
-        """There is no such pool, or not yet."""
+        """Write that a claim waits for its pool, which is not there."""
         left = lifecycle.deadline(obj, None) - context.clock.time()
         if left <= 0:
             message = f"there was no WorkerPool/{obj.spec.pool_ref.name}"
@@ -165,7 +165,7 @@ class Claims(Gate[Claim]):
         return held_up if held_up is not None else RequeueAfter(left, reason, message)
 
     async def _bind(self, context: Context, obj: Claim, status: ClaimStatus) -> Outcome:
-        """It has an instance, and that is all that is written down so far."""
+        """Write that a claim is bound whose instance says so already."""
         member = self.holds.member_of(obj)
         assert member is not None and member.instance.spec.assignment is not None
         now = lifecycle.time_of(context.clock.time())

@@ -20,7 +20,7 @@ from rota.control.cells.contacts import CellContacts
 from rota.control.cells.counting import count_placements
 from rota.control.cells.fence import Fence
 from rota.control.claim import Claims
-from rota.control.claims.counting import Counting as ClaimCounting
+from rota.control.claims.counting import ClaimCounting
 from rota.control.claims.holds import ClaimHolds
 from rota.control.deployment import Deployments
 from rota.control.function import Functions, Serving
@@ -42,7 +42,7 @@ from rota.control.shipped import Shipped
 from rota.control.spawner import Spawners, Spawning
 from rota.control.task import Tasks
 from rota.control.tasks.attempts import Attempts
-from rota.control.tasks.counting import Counting
+from rota.control.tasks.counting import TaskCounting
 from rota.control.tasks.jobs import job
 from rota.control.workload import Workloads
 from rota.engine import Objects, Reconciler
@@ -109,7 +109,7 @@ def _running(
         meta = task.metadata
         return job(objects, task, instance, id_, archive.place(log_of(meta.namespace, meta.name, meta.uid)))
 
-    attempts = Attempts(executor, maker.runners, make_job, partial(keep_result, archive), Counting(metrics))
+    attempts = Attempts(executor, maker.runners, make_job, partial(keep_result, archive), TaskCounting(metrics))
     claims = ClaimHolds(
         executor,
         ClaimCounting(metrics),

@@ -1,4 +1,4 @@
-"""Task: it waits for what it needs, gets a worker, runs, and is over; whatever dies meanwhile, nothing runs twice."""
+"""The controller of tasks. A task waits for what it needs, gets a worker, runs, and is over."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from rota.control.tasks.jobs import CannotRun, check, worker_of
 from rota.control.tasks.locks import BRANCH_LOCKED, Locks
 from rota.control.tasks.notices import QUEUED_NOTICE_SECONDS
 from rota.control.tasks.placing import has_more_to_come, is_on, is_plain, key_of, pool_of
-from rota.control.tasks.telling import Standing, standing_of, warn
 from rota.control.tasks.templating import given_payload
+from rota.control.tasks.waits import PoolWait, wait_of, warn
 from rota.control.unhonoured import conditions, record_unhonoured, unhonoured
 from rota.control.workers import worker_template
 from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, Promise, RequeueAfter
@@ -47,7 +47,7 @@ AWAITED_SECONDS = 1.0
 """Until it is looked again whether a task whose time is up may go."""
 CONCURRENCY = 64
 CONFLICTS_MAX = 5
-"""How often it is tried to write down that a call begins."""
+"""Tries to write that a call begins."""
 
 
 def uid_of(objects: Objects, namespace: str, name: str) -> str:
@@ -57,7 +57,7 @@ def uid_of(objects: Objects, namespace: str, name: str) -> str:
 
 
 class Tasks(Gate[Task]):
-    """Sees each task through."""
+    """Reconciles tasks."""
 
     concurrency = CONCURRENCY
     owns = (Instance,)
@@ -71,12 +71,12 @@ class Tasks(Gate[Task]):
         self._runtime = runtime
         self._locks = Locks()
         self._newcomers: ByName[None] = ByName()
-        """Those that were first seen here, until they are over."""
+        """Tasks that are counted as created, until they are over."""
         self._wake: Callable[[Key], None] = lambda key: None
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         self._locks.wake = self._wake = wake
-        end, end_calls = self._attempts.begin(wake), self._called.begin(wake) if self._called is not None else None
+        end, end_calls = self._attempts.serve(), self._called.begin(wake) if self._called is not None else None
 
         def ended() -> None:
             end()
@@ -106,7 +106,7 @@ class Tasks(Gate[Task]):
 
     def _admit_at_once(self, context: Context, obj: Task) -> bool:
         """Queue a new task that waits for nothing but a worker. False: something is to be said of it."""
-        self._attempts.prepare(context)
+        self._attempts.executor.prepare(context)
         self._meet(obj)
         if context.held_up(obj, coming=True) is not None:
             return False
@@ -139,7 +139,7 @@ class Tasks(Gate[Task]):
             self._locks.left(task)
 
     async def sync(self, context: Context, obj: Task) -> Outcome:
-        self._attempts.prepare(context)
+        self._attempts.executor.prepare(context)
         if obj.over() or obj.metadata.deletion_timestamp is not None:
             return await self._after(context, obj)
         if obj.status is None and not context.client.in_process and (ended := ended_status(obj)) is not None:
@@ -165,18 +165,18 @@ class Tasks(Gate[Task]):
     def why_waiting(self, objects: Objects, obj: Task) -> tuple[str, str] | None:
         status: TaskStatus = status_of(obj)
         if status.phase == "Waiting" and status.reason == BRANCH_LOCKED:
-            return BRANCH_LOCKED, self._locks.standing(obj)
-        standing = self.standing(objects, obj)
-        return ("Queued", standing.message) if standing is not None else None
+            return BRANCH_LOCKED, self._locks.place(obj)
+        wait = self.wait(objects, obj)
+        return ("Queued", wait.message) if wait is not None else None
 
-    def standing(self, objects: Objects, obj: Task) -> Standing | None:
-        """How a task that waits for a worker of a pool stands."""
+    def wait(self, objects: Objects, obj: Task) -> PoolWait | None:
+        """Return the wait of a task for a worker of its pool; None: it does not wait for one."""
         ref = obj.spec.worker_pool_ref
         if ref is None or status_of(obj).phase != "Queued":
             return None
         pool = get(objects, WorkerPool, ref.name, obj.metadata.namespace)
         return (
-            standing_of(pool, self._attempts.before(obj), objects, self._attempts.holders_of)
+            wait_of(pool, self._attempts.before(obj), objects, self._attempts.executor.holders_of)
             if pool is not None
             else None
         )
@@ -200,7 +200,7 @@ class Tasks(Gate[Task]):
         if held_up is not None:
             self._attempts.cancel(obj)
             return await self._held_up(context, obj, status, held_up)
-        self._tell_ring(context, obj, None)
+        self._note_ring(context, obj, None)
         if status.condition(RESOLVED) is not None:
             status = context.condition(obj, status, Condition(type=RESOLVED, status="True", reason="Resolved"))
         now = context.clock.time()
@@ -261,7 +261,7 @@ class Tasks(Gate[Task]):
         if status != status_of(obj):
             # The call is given what is written down of its dependencies.
             obj = await context.write_status(obj, status)
-        self._called.want(obj, function, begun, lambda outcome: self._attempts.end(obj, outcome))
+        self._called.want(obj, function, begun, lambda outcome: self._attempts.ends.end(obj, outcome))
         if status.phase != "Queued" and now - since < QUEUED_NOTICE_SECONDS:
             return Done(again_after=QUEUED_NOTICE_SECONDS)
         if status.phase != "Queued" and not self._called.is_begun(obj):
@@ -295,10 +295,10 @@ class Tasks(Gate[Task]):
         await self._hold_dependencies(context, obj)
         if held_up.reason != NOT_READY and lasts(before, held_up, context.clock.time()):
             context.warn_once(obj, held_up.reason, held_up.message)
-        self._tell_ring(context, obj, held_up)
+        self._note_ring(context, obj, held_up)
         return held_up
 
-    def _tell_ring(self, context: Context, obj: Task, held_up: Blocked | None) -> None:
+    def _note_ring(self, context: Context, obj: Task, held_up: Blocked | None) -> None:
         """A ring is found by who closes it, and by who opens it again: the others in it have no news of that.
 
         They wait, and do not fail: whoever makes one of them anew without its dependency has all of them run.
@@ -369,7 +369,7 @@ class Tasks(Gate[Task]):
             return DONE
         instance = get(context.objects, Instance, name, obj.metadata.namespace)
         if instance is None or not is_on(obj, instance):
-            self._attempts.end(obj, self._attempts.lost_outcome(obj))
+            self._attempts.ends.lost(obj)
             return DONE
         self._locks.take(context.objects, obj)
         self._attempts.resume(obj, instance)
@@ -385,7 +385,7 @@ class Tasks(Gate[Task]):
         written = await context.write_status(obj, lifecycle.over(status, phase, reason, message, now))
         warn(context.events, context.objects, written, reason, message)
         self._attempts.counting.completed(written)
-        self._attempts.forget_if_pool_gone(obj)
+        self._attempts.executor.forget_if_gone(pool_of(obj))
         return await self._after(context, written)
 
     # When it is over.
@@ -423,7 +423,7 @@ class Tasks(Gate[Task]):
 
     @staticmethod
     def _awaited(context: Context, obj: Task) -> bool:
-        """Whether another task still has to learn how this one ended."""
+        """Report whether another task still needs the outcome of this one."""
         for id_ in context.graph.referrers(Task.api.key(obj.metadata.namespace, obj.metadata.name)):
             kind, namespace, name = id_.split("/", 2)
             other = get(context.objects, Task, name, namespace) if kind == Task.api.bucket else None

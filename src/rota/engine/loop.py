@@ -211,6 +211,9 @@ class ControlLoop:
     def unexpect(self, id_: str) -> None:
         self._expected.pop(id_, None)
 
+    def wake(self, id_: str) -> None:
+        self.scheduler.arrive(id_)
+
     # Bodies.
 
     def _dispatch(self, id_: str, level: int) -> Promise:

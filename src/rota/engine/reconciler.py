@@ -68,6 +68,10 @@ class Memory(Protocol):
 
     def unexpect(self, id_: str) -> None: ...
 
+    def wake(self, id_: str) -> None:
+        """Have an object reconciled."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Context:

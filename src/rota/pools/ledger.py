@@ -49,7 +49,7 @@ class Entry(Struct, eq=False):
 class Recall(NamedTuple):
     """Ask an instance to return a request that it has not begun; then call `Ledger.returned`, if it does."""
 
-    request: str
+    request: Request
     instance: str
 
 
@@ -359,7 +359,7 @@ class Ledger:
     @property
     def holders(self) -> int:
         """The number of holders that have or want something."""
-        return len(self.waiting.lines)
+        return len(self.waiting.queues)
 
     @property
     def free(self) -> int:
@@ -406,11 +406,11 @@ class Ledger:
 
     def depths(self) -> dict[str, int]:
         """Count those that wait, by holder."""
-        return {name: len(line.ranks) for name, line in self.waiting.lines.items() if line.ranks}
+        return {name: len(queue.ranks) for name, queue in self.waiting.queues.items() if queue.ranks}
 
     def bounds(self) -> dict[str, int]:
         """Count what holders have, and what is being given to them."""
-        return {name: line.has for name, line in self.waiting.lines.items() if line.has}
+        return {name: queue.has for name, queue in self.waiting.queues.items() if queue.has}
 
     # Moves.
 
@@ -452,7 +452,7 @@ class Ledger:
             self._behind.discard(entry)
             entry.is_recalled = True
             self._note(entry)
-            self.effects.append(Recall(entry.request.id, entry.unit.id))
+            self.effects.append(Recall(entry.request, entry.unit.id))
 
     def _note(self, entry: Entry) -> None:
         """Note a hold that stands behind others, if it does."""

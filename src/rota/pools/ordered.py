@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 CHUNK_ITEMS_MAX = 512
-"""What is moved in memory, at worst, to make room for one item."""
+"""Items that are moved in memory, at worst, to make room for one."""
 
 Item = TypeVar("Item", bound=tuple[Any, ...])
 
@@ -74,7 +74,7 @@ class Ordered(Generic[Item]):
             del chunks[at]
 
     def before(self, bound: tuple[Any, ...]) -> int:
-        """How many of them are less than that, which may be the beginning of an item. Counts chunks, not items."""
+        """Count the items less than a bound, which may be the beginning of one. Linear in chunks, not in items."""
         chunks = self.chunks
         at = bisect_left(chunks, bound, key=_last_of) if len(chunks) > 1 else 0
         if at == len(chunks):

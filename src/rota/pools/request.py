@@ -17,7 +17,9 @@ class Request(Struct, frozen=True, gc=False):
     prefers: str = ""
     """An affinity key: the instance that had the same key last is taken first, if it is free."""
     shares: bool = False
-    """Whether it may be handed to an instance that still works on others, behind them: a task may, a claim may not."""
+    """True: an instance that still works on others may be given it, behind them. A task shares, a claim does not."""
+    kind: str = ""
+    """The kind of the object that wants the instance. The ledger does not look at it."""
 
 
 class Binding(Struct, eq=False):

@@ -1,8 +1,8 @@
 """The requests that wait, in the order in which they are served.
 
-The order is by priority, then by how many instances the holder has, then by arrival. The requests of one holder stand
-in a `Line`; a heap with one entry for each line knows which line is next. An entry that has become too early costs
-nothing until it is at the top, where it is replaced; a line that is next sooner gets a new entry at once.
+The order is by priority, then by how many instances the holder has, then by arrival. The requests of one holder are
+in a `HolderQueue`; a heap with one entry for each queue knows which is next. An entry that has become too early costs
+nothing until it is at the top, where it is replaced; a queue that is next sooner gets a new entry at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rota.pools.ordered import Ordered
 from rota.pools.request import Request
 
 DEAD_ENTRIES_MAX = 64
-"""Entries of the heap that may be out of date, beyond one for each line."""
+"""Entries of the heap that may be out of date, beyond one for each queue."""
 
 Rank = tuple[int, float, str]
 """A request's place among those of its holder: priority (negated), arrival, id."""
@@ -24,7 +24,7 @@ def rank_of(request: Request) -> Rank:
     return (-request.priority, request.arrival, request.id)
 
 
-class Line:
+class HolderQueue:
     """One holder: what it has, and the ranks of its requests that wait. Known while it has or wants something."""
 
     __slots__ = ("entered", "entry", "has", "name", "ranks")
@@ -38,8 +38,8 @@ class Line:
         self.entered: Rank | None = None
         """The request that the entry was made for."""
 
-    def __lt__(self, other: Line) -> bool:
-        # Entries are alike up to their lines only if a request came again under another holder; one of them is dead.
+    def __lt__(self, other: HolderQueue) -> bool:
+        # Entries are alike up to their queues only if a request came again under another holder; one of them is dead.
         return False
 
     def current(self) -> Entry:
@@ -48,71 +48,71 @@ class Line:
         return entry
 
 
-Entry = tuple[int, int, float, str, Line]
-"""A line's place among all: priority (negated), what its holder has, arrival, id."""
+Entry = tuple[int, int, float, str, HolderQueue]
+"""A queue's place among all: priority (negated), what its holder has, arrival, id."""
 
 
 class Waiting:
     """All requests of a pool that wait. Adding, removing and taking the first cost O(log n)."""
 
-    __slots__ = ("_heap", "lines", "requests")
+    __slots__ = ("_heap", "queues", "requests")
 
     def __init__(self) -> None:
         self.requests: dict[str, Request] = {}
-        self.lines: dict[str, Line] = {}
+        self.queues: dict[str, HolderQueue] = {}
         self._heap: list[Entry] = []
 
     def __len__(self) -> int:
         return len(self.requests)
 
     def add(self, request: Request) -> None:
-        line = self.lines.get(request.holder) or self._line(request.holder)
+        queue = self.queues.get(request.holder) or self._queue(request.holder)
         rank = (-request.priority, request.arrival, request.id)
         self.requests[request.id] = request
-        line.ranks.add(rank)
-        if line.ranks.chunks[0][0] is rank:
-            self._enter(line)
+        queue.ranks.add(rank)
+        if queue.ranks.chunks[0][0] is rank:
+            self._enter(queue)
 
     def remove(self, request: Request) -> None:
         del self.requests[request.id]
-        line = self.lines[request.holder]
-        line.ranks.remove(rank_of(request))
-        self._shortened(line)
+        queue = self.queues[request.holder]
+        queue.ranks.remove(rank_of(request))
+        self._shortened(queue)
 
     def remove_first(self, request: Request) -> None:
         """Take out the request that `first` has returned."""
         del self.requests[request.id]
-        line = self.lines[request.holder]
-        line.ranks.pop_first()
-        self._shortened(line)
+        queue = self.queues[request.holder]
+        queue.ranks.pop_first()
+        self._shortened(queue)
 
     def first(self) -> Request | None:
         """Return the request that is served next."""
         heap = self._heap
         while heap:
             entry = heap[0]
-            line = entry[4]
-            if line.entry is not entry:
+            queue = entry[4]
+            if queue.entry is not entry:
                 heappop(heap)
-            elif line.entered is line.ranks.chunks[0][0] and entry[1] == line.has:
+            elif queue.entered is queue.ranks.chunks[0][0] and entry[1] == queue.has:
                 return self.requests[entry[3]]
             else:
-                heapreplace(heap, line.current())
+                heapreplace(heap, queue.current())
         return None
 
     def gained(self, holder: str) -> None:
         """Count one more instance of a holder."""
-        (self.lines.get(holder) or self._line(holder)).has += 1
+        (self.queues.get(holder) or self._queue(holder)).has += 1
 
     def gave_back(self, holder: str) -> None:
         """Count one instance less of a holder, which is thereby served sooner."""
-        line = self.lines[holder]
-        line.has -= 1
-        assert line.has >= 0, holder
-        if line.entry is None:
-            self._forget(line)
-        elif line.entry[1] > line.has:
-            self._enter(line)
+        queue = self.queues[holder]
+        queue.has -= 1
+        assert queue.has >= 0, holder
+        if queue.entry is None:
+            self._forget(queue)
+        elif queue.entry[1] > queue.has:
+            self._enter(queue)
 
     def position(self, id_: str) -> int | None:
         """Count the requests before one that waits, if instances came one by one and nothing else happened.
@@ -122,69 +122,69 @@ class Waiting:
         request = self.requests.get(id_)
         if request is None:
             return None
-        rank, own = rank_of(request), self.lines[request.holder]
+        rank, own = rank_of(request), self.queues[request.holder]
         before = own.ranks.before(rank)
         level = own.has + before
-        turn = (rank[0], level, rank[1], rank[2])
-        for line in self.lines.values():
-            if line is not own and line.ranks:
-                first = line.ranks.chunks[0][0]
-                if (first[0], line.has, first[1], first[2]) < turn:
-                    before += _before_level(line, rank, level)
+        place = (rank[0], level, rank[1], rank[2])
+        for queue in self.queues.values():
+            if queue is not own and queue.ranks:
+                first = queue.ranks.chunks[0][0]
+                if (first[0], queue.has, first[1], first[2]) < place:
+                    before += _before_level(queue, rank, level)
         return before
 
     def in_order(self) -> Iterator[str]:
         """Yield the ids of all that wait, in the order of `position`. O(h) to begin with, O(log h) for each."""
-        turns: list[tuple[int, int, float, str, Line]] = []
-        for line in self.lines.values():
-            if line.ranks:
-                first = line.ranks.chunks[0][0]
-                turns.append((first[0], line.has, first[1], first[2], line))
-        heapify(turns)
+        heads: list[tuple[int, int, float, str, HolderQueue]] = []
+        for queue in self.queues.values():
+            if queue.ranks:
+                first = queue.ranks.chunks[0][0]
+                heads.append((first[0], queue.has, first[1], first[2], queue))
+        heapify(heads)
         begun: dict[str, Iterator[Rank]] = {}
-        while turns:
-            _, level, _, id_, line = turns[0]
+        while heads:
+            _, level, _, id_, queue = heads[0]
             yield id_
-            ranks = begun.get(line.name)
+            ranks = begun.get(queue.name)
             if ranks is None:
-                ranks = begun[line.name] = iter(line.ranks)
+                ranks = begun[queue.name] = iter(queue.ranks)
                 next(ranks)
             rank = next(ranks, None)
             if rank is None:
-                heappop(turns)
+                heappop(heads)
             else:
-                heapreplace(turns, (rank[0], level + 1, rank[1], rank[2], line))
+                heapreplace(heads, (rank[0], level + 1, rank[1], rank[2], queue))
 
-    def _line(self, holder: str) -> Line:
-        line = self.lines.get(holder)
-        if line is None:
-            line = self.lines[holder] = Line(holder)
-        return line
+    def _queue(self, holder: str) -> HolderQueue:
+        queue = self.queues.get(holder)
+        if queue is None:
+            queue = self.queues[holder] = HolderQueue(holder)
+        return queue
 
-    def _enter(self, line: Line) -> None:
-        """Make an entry for a line as it is now; an earlier one is thereby dead."""
-        heappush(self._heap, line.current())
-        if len(self._heap) > 2 * len(self.lines) + DEAD_ENTRIES_MAX:
+    def _enter(self, queue: HolderQueue) -> None:
+        """Make an entry for a queue as it is now; an earlier one is thereby dead."""
+        heappush(self._heap, queue.current())
+        if len(self._heap) > 2 * len(self.queues) + DEAD_ENTRIES_MAX:
             self._heap = [entry for entry in self._heap if entry[4].entry is entry]
             heapify(self._heap)
 
-    def _shortened(self, line: Line) -> None:
-        if not line.ranks.chunks[0]:
-            line.entry = line.entered = None
-            self._forget(line)
+    def _shortened(self, queue: HolderQueue) -> None:
+        if not queue.ranks.chunks[0]:
+            queue.entry = queue.entered = None
+            self._forget(queue)
 
-    def _forget(self, line: Line) -> None:
-        if not line.has and not line.ranks:
-            del self.lines[line.name]
+    def _forget(self, queue: HolderQueue) -> None:
+        if not queue.has and not queue.ranks:
+            del self.queues[queue.name]
 
 
-def _before_level(line: Line, rank: Rank, level: int) -> int:
+def _before_level(queue: HolderQueue, rank: Rank, level: int) -> int:
     """Count a holder's requests that are before one of another holder, of that level."""
-    ranks = line.ranks
+    ranks = queue.ranks
     urgent = ranks.before((rank[0],)) if ranks.chunks[0][0][0] < rank[0] else 0
     until = ranks.before((rank[0] + 1,)) if ranks.chunks[-1][-1][0] > rank[0] else len(ranks)
     # The one of the same level, if there is one, is decided by arrival.
-    same = level - line.has
+    same = level - queue.has
     if same < urgent:
         return urgent
     if same >= until:

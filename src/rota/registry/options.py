@@ -121,6 +121,8 @@ class Operation(msgspec.Struct, frozen=True):
     patch_type: PatchType = "merge"
     select: ListOptions = ListOptions()
     """The selection of `delete_collection`."""
+    joined: bool = False
+    """Where each is written by itself, in the process of the registry: all or none with the one before."""
 
     @property
     def dry_run(self) -> bool:

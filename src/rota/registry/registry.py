@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -51,6 +51,7 @@ Batches = AsyncIterator[list[WatchEvent]]
 Decisions = list[Decision]
 Answers = list[Answer]
 Each = list[Answer | errors.ApiError]
+Decidable = Operation | errors.ApiError
 Parts = list[tuple[int, asyncio.Future[None]]]
 
 
@@ -222,13 +223,14 @@ class Registry:
         return [_shown(o.kind, answer) for o, answer in zip(operations, answers, strict=True)]
 
     async def write_each(
-        self, operations: Iterable[Operation | errors.ApiError], *, bytes_max: int = 0, caller: str = ""
+        self, operations: Iterable[Decidable | tuple[Decidable, ...]], *, bytes_max: int = 0, caller: str = ""
     ) -> Each:
         """Write each operation by itself, in order. Each is decided on the accepted state of those before it.
 
         Operations of one slice of time are decided without others in between and go into one commit. An operation
         is taken from the iterable when it is decided; an error in its place is its answer. Beyond `bytes_max` of
-        answers (0: unbounded), operations are refused with 413. `caller`: see `Slices`.
+        answers (0: unbounded), operations are refused with 413. Of a tuple of operations all are written or none; the
+        error of one is the answer to each. `caller`: see `Slices`.
         """
         store = self.store
         answers: Each = []
@@ -237,9 +239,12 @@ class Registry:
         size = 0
         async with Slices(caller) as slices:
             for operation in operations:
-                answer = self._written(operation) if not bytes_max or size < bytes_max else _too_much(bytes_max)
-                size += len(answer.value) if isinstance(answer, Answer) else 0
-                answers.append(answer)
+                group = operation if isinstance(operation, tuple) else (operation,)
+                for answer in (
+                    self._written(group) if not bytes_max or size < bytes_max else [_too_much(bytes_max)] * len(group)
+                ):
+                    size += len(answer.value) if isinstance(answer, Answer) else 0
+                    answers.append(answer)
                 if slices.is_over or store.is_full:
                     parts.append((len(answers), store.when_durable(store.accepted)))
                     await slices()
@@ -256,21 +261,31 @@ class Registry:
             begin = end
         return answers
 
-    def _written(self, operation: Operation | errors.ApiError) -> Answer | errors.ApiError:
-        """Decide an operation and hand it to the store, without waiting for the commit."""
-        if isinstance(operation, errors.ApiError):
-            return operation
+    def _written(self, group: Sequence[Decidable]) -> Each:
+        """Decide operations that are written together, and hand them to the store, without waiting for the commit."""
+        refused = next((one for one in group if isinstance(one, errors.ApiError)), None)
+        if refused is not None:
+            return [refused] * len(group)
+        together = cast("Sequence[Operation]", group)
         try:
-            decision = decided(self.decide, operation)
-            if isinstance(decision, Unchanged) or operation.dry_run:
-                return _shown(operation.kind, _unwritten(decision))
-            return _shown(operation.kind, self._answer(decision, self.store.accept(decision.write())))
-        except errors.ApiError as refused:
-            return refused
-        except Conflict:
-            return errors.conflict(operation.kind, operation.name)
+            decisions = [(o, decided(self.decide, o)) for o in together]
+            changes = [d for o, d in decisions if not isinstance(d, Unchanged) and not o.dry_run]
+            entries = iter(self.store.accept_together([one.write() for one in changes]) if changes else ())
+            return [
+                _shown(
+                    o.kind,
+                    _unwritten(d) if isinstance(d, Unchanged) or o.dry_run else self._answer(d, next(entries)),
+                )
+                for o, d in decisions
+            ]
+        except errors.ApiError as error:
+            refused = error
+        except Conflict as lost:
+            changed = next((o for o in together if o.kind.key(o.namespace, o.name) == lost.key), together[0])
+            refused = errors.conflict(changed.kind, changed.name)
         except (StoreFull, StoreStopped) as failed:
-            return _not_durable(failed)
+            refused = _not_durable(failed)
+        return [refused] * len(together)
 
     async def batch(
         self, decide: Sequence[Callable[[], Decision]], *, dry_run: bool = False, caller: str = ""

@@ -34,7 +34,7 @@ from rota.control.claims import lifecycle
 from rota.control.claims.holds import ClaimHolds
 from rota.control.inputs import host_files, reach
 from rota.control.networks import beyond_policy
-from rota.control.tasks.telling import standing_of
+from rota.control.tasks.waits import wait_of
 from rota.control.workers import template_of
 from rota.engine.objects import Objects, get
 from rota.registry import metadata
@@ -128,7 +128,7 @@ class ClaimRequests:
                 continue  # The same was asked for at the same moment.
             if found is None:
                 raise _busy(objects, user, holds, pool, may_wait=False)
-            return _settled(objects, user, holds, pool, found), 201
+            return _bound_or_refused(objects, user, holds, pool, found), 201
         raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is being made by somebody else')
 
     @staticmethod
@@ -370,7 +370,7 @@ def _check_taken(objects: Objects, claim: Claim, user: User) -> None:
         raise ApiError(403, "Forbidden", said)
 
 
-def _settled(objects: Objects, user: User, holds: ClaimHolds, pool: WorkerPool, claim: Claim) -> Claim:
+def _bound_or_refused(objects: Objects, user: User, holds: ClaimHolds, pool: WorkerPool, claim: Claim) -> Claim:
     reason = claim.status.reason if claim.status is not None else None
     if not claim.over():
         return claim
@@ -407,18 +407,18 @@ def _hindrance(objects: Objects, user: User, holds: ClaimHolds, pool: WorkerPool
     # As it is now, not as it was when somebody began to wait.
     pool = get(objects, WorkerPool, name, namespace) or pool
     place = f" -n {namespace}" if namespace != "default" else ""
-    standing = standing_of(pool, None, objects, holds.executor.holders_of)
-    if pool.spec.replicas == 0 and not standing.workers:
+    wait = wait_of(pool, None, objects, holds.executor.holders_of)
+    if pool.spec.replicas == 0 and not wait.workers:
         scale = f"`rota scale workerpool/{name} --replicas=1{place}`"
         return f": it has no instances (spec.replicas is 0); {scale} makes one"
     ready = pool.status.condition("Ready") if pool.status is not None else None
-    if standing.unready and not standing.holders and ready is not None and ready.status == "False":
+    if wait.unready and not wait.holders and ready is not None and ready.status == "False":
         return f": {ready.message or ready.reason}; `rota why workerpool/{name}{place}` tells what to do"
-    if not standing.workers:
+    if not wait.workers:
         return ": it has no instances yet"
     if all(allows(user, "list", kind, namespace) for kind in (Claim.api, Task.api)):
-        return f": {standing.workers_message}"
-    return f": {len(standing.holders)} of {standing.workers} busy"
+        return f": {wait.workers_message}"
+    return f": {len(wait.holders)} of {wait.workers} busy"
 
 
 def _over(claim: Claim) -> ApiError:

@@ -14,7 +14,7 @@ from rota.api import KINDS, Claim, Event, Kind, Lease, Object, Task, WorkerPool
 from rota.control.claim import Claims
 from rota.control.gate import Gate
 from rota.control.task import Tasks
-from rota.control.tasks.telling import Standing
+from rota.control.tasks.waits import PoolWait
 from rota.engine import ControlLoop, Objects
 from rota.engine.advice import give_workers
 from rota.engine.objects import get
@@ -166,16 +166,16 @@ def _about_pool(loop: ControlLoop, objects: Objects, why: Why) -> str:
     if found is None or found.metadata.deletion_timestamp is not None:
         return ""
     controller = loop.controller(found.api)
-    waiting: Standing | None = None
+    wait: PoolWait | None = None
     match found, controller:
         case Task(), Tasks():
-            waiting = controller.standing(objects, found)
+            wait = controller.wait(objects, found)
         case Claim(), Claims():
-            waiting = controller.standing(objects, found)
-    if waiting is None or waiting.workers:
+            wait = controller.wait(objects, found)
+    if wait is None or wait.workers:
         return ""
-    pool = get(objects, WorkerPool, waiting.pool, namespace)
-    # A pool that scales by demand is about to get an instance.
+    pool = get(objects, WorkerPool, wait.pool, namespace)
+    # One that scales by demand is about to have an instance.
     return give_workers(id_of(pool)) if pool is not None and pool.spec.scale is None else ""
 
 

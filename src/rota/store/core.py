@@ -194,11 +194,15 @@ class Store(ABC):
         Raises at once what `commit` fails with. Call `when_durable` in the same iteration of the loop, once for any
         number of writes: revisions that do not become durable are assigned again.
         """
-        if (refused := self._refusal((write,))) is not None:
+        return self.accept_together((write,))[0]
+
+    def accept_together(self, writes: Sequence[Write]) -> Sequence[Entry]:
+        """Take several writes as `accept` takes one: all or none of them."""
+        if (refused := self._refusal(writes)) is not None:
             raise refused
-        if (key := self._conflicting((write,))) is not None:
+        if (key := self._conflicting(writes)) is not None:
             raise Conflict(key, self.head(key))
-        return self._accept((write,), None)[0][1]
+        return [entry for _, entry, _ in self._accept(writes, None)]
 
     def _refusal(self, writes: Sequence[Write]) -> StoreError | None:
         """Return the error of any write at present; None if writes are taken."""

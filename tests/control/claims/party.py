@@ -15,7 +15,7 @@ from rota.api.pool import ClaimSpec
 from rota.client import Client, LocalBackend, Operation
 from rota.client.backend import Written
 from rota.control.claim import Claims
-from rota.control.claims.counting import Counting
+from rota.control.claims.counting import ClaimCounting
 from rota.control.claims.holds import ClaimHolds
 from rota.control.claims.lifecycle import ATTENDED
 from rota.control.holds.executor import Executor
@@ -26,7 +26,7 @@ from rota.control.task import Tasks
 from rota.control.tasks.attempts import Attempts
 from rota.control.tasks.jobs import job
 from rota.engine.metrics import Metrics
-from rota.registry import ApiError, Registry
+from rota.registry import Answer, ApiError, Registry
 from rota.registry.metadata import new_uid
 from rota.runtime.archive import keep_result
 from rota.runtime.interface import Subject
@@ -62,15 +62,37 @@ class Racing(LocalBackend):
         """Happens when an instance is written, and before whoever wrote it goes on."""
 
     async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
-        is_binding = any(one.kind is Instance.api and one.verb in ("amend", "patch") for one in operations)
+        is_binding = any(is_hand_over(one) for one in operations)
         if is_binding and self.failures:
-            raise self.failures.pop(0)
+            if atomic:
+                raise self.failures.pop(0)
+            return await self._fail_bindings(operations)
         answers = await super().write(operations, atomic=atomic)
         if is_binding:
             self.meanwhile()
         for _ in range(LINGER_TURNS if self.is_slow else 0):
             await asyncio.sleep(0)
         return answers
+
+    async def _fail_bindings(self, operations: Sequence[Operation]) -> Written:
+        """Refuse one hand-over of an instance after the other, as long as there are failures; write the rest."""
+        groups: list[list[Operation]] = []
+        for one in operations:
+            if one.joined:
+                groups[-1].append(one)
+            else:
+                groups.append([one])
+        answers: list[Answer | ApiError] = []
+        for group in groups:
+            if is_hand_over(group[0]) and self.failures:
+                answers += [self.failures.pop(0)] * len(group)
+            else:
+                answers += await super().write(group, atomic=False)
+        return answers
+
+
+def is_hand_over(operation: Operation) -> bool:
+    return operation.kind is Instance.api and operation.verb in ("amend", "patch")
 
 
 class Party(Crew):
@@ -99,7 +121,9 @@ class Party(Crew):
 
         self.executor = Executor()
         attempts = Attempts(self.executor, self, make, partial(keep_result, self.runtime.archive), linger_seconds=0.0)
-        self.claims = ClaimHolds(self.executor, Counting(Metrics()), on_ended=self.ended.append, entries=self.entries)
+        self.claims = ClaimHolds(
+            self.executor, ClaimCounting(Metrics()), on_ended=self.ended.append, entries=self.entries
+        )
         return (
             Pools(self.runtime, self.executor),
             Instances(LocalMaker(self.runtime, self), self.executor),
@@ -243,9 +267,9 @@ def is_clean(party: Party) -> bool:
     kept = (
         claims.wanted,
         claims.unborn,
-        claims._landed,
+        claims._unwanted,
         claims.arrivals,
-        claims._taken_on,
+        claims._runs._accepted,
         callers._births,
         callers._unwanted,
         callers._orphans,

@@ -361,15 +361,15 @@ async def test_an_instance_is_given_back_although_two_end_its_claim_at_once(
     await claim(world, "a")
     claiming, found = party.claims, await world.get("Claim", "a")
     begun, conflicts = asyncio.Event(), asyncio.Event()
-    written = claiming.executor.write
+    written = claiming.executor.writes.write
 
     async def too_late(turn: HandOver) -> Written:
-        monkeypatch.setattr(claiming.executor, "write", written)
+        monkeypatch.setattr(claiming.executor.writes, "write", written)
         begun.set()
         await conflicts.wait()
         raise ApiError(409, "Conflict", "the object has been modified")
 
-    monkeypatch.setattr(claiming.executor, "write", too_late)
+    monkeypatch.setattr(claiming.executor.writes, "write", too_late)
     now = world.clock.time()
     crashed = asyncio.create_task(claiming.end(found, over(found.status or ClaimStatus(), "Failed", now)))
     await begun.wait()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
-from rota.api import Instance, Task
+from rota.api import Task
+from rota.api.pool import ClaimStatus
 from rota.client import Client, LocalBackend
 from rota.client.backend import Written
+from rota.control.claims.lifecycle import over
 from rota.registry import Operation, Registry
 from tests.control.claims.party import WORKERS, Party, a_claim
 from tests.control.running.fake import FakeRuntime
@@ -58,26 +59,33 @@ async def test_the_ends_of_tasks_of_one_turn_are_written_together(
     for worker in workers:
         party.finish(worker)
     await world.rest()
-    assert counting.together == [MANY]
+    assert counting.together == [MANY, MANY], "the ends, and then the workers that have nothing more to do"
     assert all(one.over() for one in (await world.client.list(Task)).items)
 
 
-async def test_the_bindings_of_claims_of_one_turn_are_committed_together(
-    world: World, party: Party, monkeypatch: pytest.MonkeyPatch
+async def test_claims_of_one_turn_are_bound_together_and_released_together(
+    world: World, party: Party, counting: Counting
 ) -> None:
-    store, commits = world.registry.store, list[int]()
-    hand_over = store._hand_over
-
-    def noted(groups: list[Any]) -> None:
-        rows = [event for group in groups for event, *_ in group.rows]
-        commits.append(sum(b'"kind":"Claim"' in event.value for event in rows if is_instance(event.key)))
-        hand_over(groups)
-
-    def is_instance(key: str) -> bool:
-        return key.startswith(f"{Instance.api.bucket}/")
-
-    monkeypatch.setattr(store, "_hand_over", noted)
+    counting.together.clear()
     asking = [asyncio.create_task(party.claims.callers.open(a_claim(f"c{n}"), may_wait=True)) for n in range(MANY)]
     await world.rest()
     assert all(one.done() for one in asking)
-    assert next(number for number in commits if number) == MANY
+    assert counting.together == [2 * MANY], "each claim with its instance"
+    counting.together.clear()
+    now = world.clock.time()
+    bound = [found for one in asking if (found := one.result()) is not None]
+    ends = [over(one.status or ClaimStatus(), "Released", now) for one in bound]
+    await asyncio.gather(*(party.claims.end(one, end) for one, end in zip(bound, ends, strict=True)))
+    assert counting.together == [2 * MANY]
+
+
+async def test_claims_of_one_turn_that_have_to_wait_are_created_together(
+    world: World, party: Party, counting: Counting
+) -> None:
+    names = [f"c{n}" for n in range(2 * MANY)]
+    counting.together.clear()
+    asking = [asyncio.create_task(party.claims.callers.open(a_claim(one), may_wait=True)) for one in names]
+    await world.rest()
+    assert counting.together == [2 * MANY + MANY], "half of them with an instance"
+    for one in asking:
+        one.cancel()

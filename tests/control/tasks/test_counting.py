@@ -3,7 +3,7 @@ from __future__ import annotations
 from rota.api import ObjectMeta, Task
 from rota.api.model import Ref
 from rota.api.task import TaskSpec, TaskStatus
-from rota.control.tasks.counting import HOLDERS_MAX, Counting
+from rota.control.tasks.counting import HOLDERS_MAX, TaskCounting
 from rota.engine.metrics import Metrics
 from rota.pools import Ledger, Request
 
@@ -22,7 +22,7 @@ def lines(metrics: Metrics, name: str) -> list[str]:
 
 def test_everything_is_counted_by_pool_and_holder() -> None:
     metrics = Metrics()
-    counting, task = Counting(metrics), a_task("ann")
+    counting, task = TaskCounting(metrics), a_task("ann")
     counting.created(task)
     counting.began(task, 2.0)
     counting.ran(task, 3.0)
@@ -38,7 +38,7 @@ def test_everything_is_counted_by_pool_and_holder() -> None:
 
 def test_holders_beyond_the_bound_are_counted_as_one() -> None:
     metrics = Metrics()
-    counting = Counting(metrics)
+    counting = TaskCounting(metrics)
     for number in range(HOLDERS_MAX + 5):
         counting.created(a_task(f"holder-{number}"))
     counting.created(a_task())
@@ -50,7 +50,7 @@ def test_holders_beyond_the_bound_are_counted_as_one() -> None:
 
 def test_holders_that_wait_are_bounded_alike() -> None:
     metrics = Metrics()
-    counting, ledger = Counting(metrics), Ledger()
+    counting, ledger = TaskCounting(metrics), Ledger()
     counting.watch(lambda: {("shop", "p"): ledger})
     for number in range(HOLDERS_MAX + 5):
         ledger.request(Request(f"task-{number}", f"holder-{number:03}", 0, float(number)))

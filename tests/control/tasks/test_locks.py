@@ -75,7 +75,7 @@ def test_the_next_in_line_are_told_who_has_it_and_the_others_left_alone() -> Non
         turn(locks, one)
     assert locks.message(tasks[TOLD_MAX]) == "branch main is held by Task/t0"
     assert locks.message(tasks[-1]) == f"branch main is held by another task; more than {TOLD_MAX} are before this one"
-    assert locks.standing(tasks[-1]) == f"branch main is held by Task/t0, {TOLD_MAX + 2} more before it"
+    assert locks.place(tasks[-1]) == f"branch main is held by Task/t0, {TOLD_MAX + 2} more before it"
     woken: list[Key] = []
     locks.wake = woken.append
     locks.left(tasks[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,8 +16,9 @@ from rota.client import Key
 from rota.control.claims import lifecycle
 from rota.control.claims.lifecycle import key_of, pool_of
 from rota.control.claims.listeners import Listener, Listeners
-from rota.control.holds.executor import LOOK_AGAIN_SECONDS, LOST_RACE, RETRY_SECONDS
-from rota.control.holds.handover import creation
+from rota.control.holds.binder import LOOK_AGAIN_SECONDS, LOST_RACE, RETRY_SECONDS
+from rota.control.holds.handover import HandOver, Result
+from rota.control.holds.writes import not_here
 from rota.engine.clock import sleep
 from rota.engine.objects import get
 from rota.pools import State
@@ -80,19 +82,14 @@ class Callers:
         """A claim is over, or gone."""
         self._absent_since.pop(key, None)
 
-    def is_being_stored(self, uid: str) -> bool:
-        """Report whether a claim that has to wait is just being created."""
-        return uid in self._births
-
-    async def stored(self, uid: str) -> None:
-        """Wait until a claim that is just being created is there, or is refused."""
-        if uid in self._births:
-            await asyncio.shield(self._births[uid])
+    def being_stored(self, uid: str) -> asyncio.Future[None] | None:
+        """Return the future of the creation of a claim that has to wait, if it is just being created."""
+        return self._births.get(uid)
 
     def answer(self, key: Key, claim: Claim) -> None:
         """Answer those that wait for a claim, if it has an instance or is over."""
         if key in self._listeners and (claim.over() or (claim.status is not None and claim.status.phase == "Bound")):
-            self._listeners.tell(key, claim.metadata.uid, claim)
+            self._listeners.answer(key, claim.metadata.uid, claim)
 
     def being_made(self, key: Key) -> Claim | None:
         """Return the claim of this name that is just being created, as it was asked for."""
@@ -172,7 +169,7 @@ class Callers:
         try:
             self._executor.carry_out(pool)
             if state is State.WAITING:
-                self._executor.start(self.write_waiting(uid))
+                self.write_waiting(uid)
             return await listener.future
         except asyncio.CancelledError:
             self._cancelled(uid, key, listener)
@@ -210,30 +207,29 @@ class Callers:
             return  # If it is there all the same, nobody waits for it, and its lease is not renewed.
         await self._remove(made)
 
-    async def write_waiting(self, uid: str) -> None:
+    def write_waiting(self, uid: str) -> None:
         """Create a claim that has to wait: it keeps its place from now on, whatever happens."""
         claim = self._holds.unborn.get(uid)
         if claim is None or uid not in self._holds.wanted:
             self._holds.unborn.pop(uid)
             return
-        born = self._births[uid] = asyncio.get_running_loop().create_future()
+        self._births[uid] = asyncio.get_running_loop().create_future()
         arrival = self._holds.arrivals.when(claim)
         status = lifecycle.waiting(claim.status or ClaimStatus(), lifecycle.time_of(arrival))
-        created = creation(msgspec.structs.replace(claim, status=status))
-        try:
-            (written,) = await self._executor.client.batch([created], typed=True)
-        except ApiError as error:
-            self._unwanted.discard(uid)
+        waits = HandOver(begins=msgspec.structs.replace(claim, status=status), is_new=True)
+        self._executor.writes.add(lambda: waits, partial(self._waits, claim))
+
+    def _waits(self, claim: Claim, _: HandOver, result: Result) -> None:
+        uid = claim.metadata.uid
+        self._holds.unborn.pop(uid)
+        self._births.pop(uid).set_result(None)
+        is_unwanted = uid in self._unwanted
+        self._unwanted.discard(uid)
+        if isinstance(result, ApiError):
             self._holds.drop(uid)
-            self._listeners.fail(key_of(claim), uid, error)
-            return
-        finally:
-            self._holds.unborn.pop(uid)
-            del self._births[uid]
-            born.set_result(None)
-        if uid in self._unwanted:
-            self._unwanted.discard(uid)
-            await self._remove(written)
+            self._listeners.fail(key_of(claim), uid, result)
+        elif is_unwanted:
+            self._executor.start(self._remove(result.begun))
 
     def _cancelled(self, uid: str, key: Key, listener: Listener, made: Claim | None = None) -> None:
         """The caller of a claim left before it was answered."""
@@ -312,12 +308,3 @@ class Callers:
                 log.info("a claim that nobody wants is dropped once more: %s", error)
                 seconds = LOOK_AGAIN_SECONDS if error.code in LOST_RACE else RETRY_SECONDS
                 await sleep(self._executor.clock, seconds)
-
-
-def not_here() -> ApiError:
-    return ApiError(
-        503,
-        "ServiceUnavailable",
-        "nobody hands out instances here now: ask again under the same name",
-        details={"retryAfterSeconds": 1},
-    )

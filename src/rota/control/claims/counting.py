@@ -1,4 +1,4 @@
-"""Claims in numbers: how many, what became of them, how long they waited and held; and how the pools stand."""
+"""Metrics of claims and of the pools that they are of."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rota.engine.metrics import Labels, Metrics
 from rota.pools import Ledger
 
 OUTCOMES = {404: "Lost", 409: "Lost", 422: "Lost", 499: "Cancelled"}
-"""What became of a binding, by the code with which it was refused."""
+"""The outcome of a binding, by the code with which it was refused."""
 
 
-class Counting:
-    """What is counted of claims, by the namespace and the pool."""
+class ClaimCounting:
+    """Counts claims by namespace and pool."""
 
     def __init__(self, metrics: Metrics) -> None:
         where = ("namespace", "pool")
@@ -31,7 +31,7 @@ class Counting:
         )
 
     def forget(self, namespace: str, pool: str) -> None:
-        """There is no such pool any more."""
+        """Drop the metrics of a pool that is gone."""
         for series in (self._bindings, self._ended, self._waited, self._bound, self._held, self._reset):
             series.forget((namespace, pool))
 
@@ -39,7 +39,7 @@ class Counting:
         self._reset.observe((namespace, pool), seconds)
 
     def watch(self, ledgers: Callable[[], Mapping[Labels, Ledger]]) -> None:
-        """Have ledgers shown as they are when they are asked for."""
+        """Show the free and the bound instances of these ledgers, as of when the metrics are read."""
         where = ("namespace", "pool")
         self._metrics.gauge(
             "rota_pool_ready",
@@ -64,7 +64,7 @@ class Counting:
         self._bindings.add((*_where(claim), OUTCOMES.get(code, "Failed")))
 
     def ended(self, claim: Claim, now: float) -> None:
-        """With the status that it has when it is over."""
+        """Count a claim that is over, by its last status."""
         status, where = claim.status, _where(claim)
         if status is None:
             return

@@ -1,4 +1,4 @@
-"""Claims that are over: kept for a while, so that who asks again learns what became of them; and not too many."""
+"""Claims that are over. They are kept for a while, for callers that ask again; in bounded number."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from rota.client import Key
 from rota.engine import Done
 
 KEPT_SECONDS = 600.0
-"""For how long a claim that is over is kept."""
+"""Seconds for which a claim that is over is kept."""
 KEPT_MAX = 5_000
-"""How many are kept of one namespace: the oldest go earlier."""
+"""Ended claims that are kept of one namespace: the oldest go earlier."""
 REMOVED_TOGETHER = 100
 FULL = KEPT_MAX + REMOVED_TOGETHER
 
 
 class Ended:
-    """Those that are over, by namespace, the oldest first."""
+    """Ended claims by namespace, the oldest first."""
 
     def __init__(self) -> None:
         self._of: dict[str, OrderedDict[str, str]] = {}
 
     def is_due(self, claim: Claim, now: float) -> bool:
-        """Whether it has been kept long enough."""
+        """Report whether a claim has been kept long enough."""
         return self._left(claim, now) <= 0
 
     def is_full(self, namespace: str) -> bool:

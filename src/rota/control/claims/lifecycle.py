@@ -1,4 +1,4 @@
-"""How a claim goes on: its status after what happened to it. Nothing here waits, writes or looks at a clock."""
+"""The status of a claim after each thing that can happen to it. Pure: nothing waits, writes or reads a clock."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from rota.control.holds.members import PoolKey
 from rota.control.holds.options import Options, has_runner, options_of, run_of
 from rota.control.instances.states import AHEAD_SECONDS_MAX, USED
 from rota.pools import Request
+from rota.registry import ApiError
 
 DEFAULT_WAIT_SECONDS = 120
-"""Where there is no pool to say it."""
+"""Seconds that a claim waits whose pool is not there."""
 
 ATTENDED = "rota.dev/attended"
 """Annotation of a claim whose maker waits for it on a connection. It is bound only while somebody does."""
 
+UNPROCESSABLE = 422
+REFUSED = (400, 403, 413)
+
 Marks = list[dict[str, Any]]
-"""What changes of the labels and annotations of an instance, as operations of a JSON patch."""
+"""Changes of the labels and annotations of an instance, as operations of a JSON patch."""
 
 
 def pool_of(claim: Claim) -> PoolKey:
@@ -38,7 +42,7 @@ def key_of(claim: Claim) -> Key:
 
 def request(claim: Claim, arrival: float) -> Request:
     spec = claim.spec
-    return Request(claim.metadata.uid, spec.holder or "", spec.priority, arrival)
+    return Request(claim.metadata.uid, spec.holder or "", spec.priority, arrival, kind=Claim.api.name)
 
 
 def wait_seconds(claim: Claim, pool: WorkerPool | None) -> int:
@@ -48,19 +52,19 @@ def wait_seconds(claim: Claim, pool: WorkerPool | None) -> int:
 
 
 def deadline(claim: Claim, pool: WorkerPool | None) -> float:
-    """Until when it waits."""
+    """Return the time until which a claim waits."""
     created = claim.metadata.creation_timestamp
     began = claim.status.arrival if claim.status is not None and claim.status.arrival is not None else created
     return (began.timestamp() if began is not None else 0.0) + wait_seconds(claim, pool)
 
 
 def is_attended(claim: Claim) -> bool:
-    """Whether it is to be bound only while somebody waits for it on a connection."""
+    """Report whether a claim may be bound only while its caller waits on a connection."""
     return ATTENDED in claim.metadata.annotations
 
 
 def expiry(claim: Claim, now: float) -> datetime | None:
-    """When the hold ends, unless it is renewed. A renewal that is yet to come says nothing: it would have no end."""
+    """Return when the hold ends, unless it is renewed. A renewal in the future does not count: it would have no end."""
     status, renewed = claim.status, claim.spec.renew_time
     if status is None or status.bound_time is None:
         return None
@@ -79,7 +83,7 @@ def time_of(seconds: float) -> datetime:
 def unfit(
     images: Mapping[str, str], labels: Mapping[str, str], annotations: Mapping[str, str], template: InstanceTemplate
 ) -> str | None:
-    """Why no instance of a template can be had with these."""
+    """Return why no instance of a template can be claimed with these options; None: one can."""
     names = [container.name for container in template.containers]
     unknown = sorted(set(images) - set(names))
     if unknown:
@@ -153,13 +157,13 @@ def assignment(claim: Claim, instance: Instance, now: datetime, logs: dict[str, 
 
 
 def marks_at_begin(claim: Claim, instance: Instance) -> Marks:
-    """One by one: others have labels and annotations there, too, and may just be changing them."""
+    """Return the changes key by key: others may be changing labels and annotations of the instance at the same time."""
     spec, meta = claim.spec, instance.metadata
     return [*_put("labels", spec.labels, meta.labels), *_put("annotations", spec.annotations, meta.annotations)]
 
 
 def marks_at_end(instance: Instance, *, is_lost: bool = False, is_untouched: bool = False) -> Marks:
-    """What the hold brought goes, what it covered is as before; and what only goes with the instance is told of.
+    """Remove the marks of the hold, restore those that it covered, and mark an instance that must be replaced.
 
     Without a runner, nobody but the runtime can end what a holder left running: such an instance is marked, unless it
     is certain that the holder never got to it.
@@ -196,7 +200,7 @@ def _put(field: str, values: Mapping[str, str], there: Mapping[str, str]) -> Mar
 
 
 def _off(field: str, values: Mapping[str, str], covered: Mapping[str, str], there: Mapping[str, str]) -> Marks:
-    """What somebody else has changed since is theirs."""
+    """Undo changes, except those that somebody else has changed since."""
     marks: Marks = []
     for key, value in values.items():
         if there.get(key) != value:
@@ -210,3 +214,13 @@ def _off(field: str, values: Mapping[str, str], covered: Mapping[str, str], ther
 
 def _path(field: str, key: str) -> str:
     return f"/metadata/{field}/{key.replace('~', '~0').replace('/', '~1')}"
+
+
+def is_about_claim(error: ApiError, *, is_new: bool) -> bool:
+    """Report whether it is the claim that was refused, or what it asks for, and not that something has changed."""
+    if error.code == UNPROCESSABLE and error.causes:
+        return True
+    if not is_new:
+        return False
+    kind = (error.details or {}).get("kind")
+    return error.reason == "AlreadyExists" or (error.code in REFUSED and kind in (Claim.api.name, Claim.api.plural))

@@ -1,4 +1,4 @@
-"""Those who wait to hear of a claim: each is told once, or goes before that."""
+"""Callers that wait for the answer about a claim: each is answered once, or leaves before that."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rota.client import Key
 
 
 class Listener(NamedTuple):
-    """One who waits."""
+    """A caller that waits."""
 
     uid: str
-    """Of the claim that it has asked for; empty: whichever has the name."""
+    """The uid of the claim that it has asked for; empty: any claim of the name."""
     future: asyncio.Future[Claim | None]
 
 
 class Listeners:
-    """By the name of a claim, who waits to hear of it. Nothing is kept of who was told, or has gone."""
+    """The callers by the name of the claim. Nothing is kept of one that was answered, or has left."""
 
     def __init__(self) -> None:
         self._of: dict[Key, list[Listener]] = {}
@@ -39,16 +39,16 @@ class Listeners:
         self._keep(key, [one for one in self._of.get(key, ()) if one is not listener])
 
     def is_heard(self, key: Key, uid: str) -> bool:
-        """Whether somebody waits to hear of a claim."""
+        """Report whether a caller waits for a claim."""
         return any(one.uid in ("", uid) and not one.future.done() for one in self._of.get(key, ()))
 
-    def tell(self, key: Key, uid: str, claim: Claim | None) -> None:
-        """Tell those who have asked for this one, or for whichever has the name."""
+    def answer(self, key: Key, uid: str, claim: Claim | None) -> None:
+        """Answer those that have asked for this claim, or for any of the name."""
         for future in self._take(key, ("", uid)):
             future.set_result(claim)
 
     def gone(self, key: Key, but: str = "") -> None:
-        """There is none of this name any more, which is no news to who has just asked for another one."""
+        """Answer that there is no claim of this name, but not to those that asked for another one of it."""
         asked = {one.uid for one in self._of.get(key, ())} - {but} if but else None
         for future in self._take(key, asked):
             future.set_result(None)
@@ -58,13 +58,13 @@ class Listeners:
             future.set_exception(error)
 
     def close(self, error: Exception) -> None:
-        """Nobody is told anything any more."""
+        """Answer all with an error."""
         for key in tuple(self._of):
             for future in self._take(key, None):
                 future.set_exception(error)
 
     def _take(self, key: Key, uids: Collection[str] | None) -> list[asyncio.Future[Claim | None]]:
-        """Those who asked for one of these, all if it is None; they wait no longer."""
+        """Remove the callers that asked for one of these uids, all if it is None; return their futures."""
         listeners = self._of.get(key, ())
         if uids is None:
             taken, left = [*listeners], []

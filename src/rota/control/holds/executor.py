@@ -4,7 +4,7 @@ Who holds an instance exclusively is what `spec.assignment` of the Instance says
 tasks of its pool (its lane) says so once; which tasks run on it is what their statuses say. So all that the executor
 knows can be read again after a restart.
 
-Tasks and claims each have a `Holders` here, which says what is written when a hold begins and ends.
+Tasks and claims each have a `Holders` here, which says what is written when a hold begins.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 import msgspec
 
-from rota.api import Instance, WorkerPool
+from rota.api import Instance, Kind, WorkerPool
 from rota.api.instance import Assignment
 from rota.client import Client, Key
 from rota.control.holds.answered import Answered
-from rota.control.holds.handover import HandOver, Written, write
+from rota.control.holds.binder import LOOK_AGAIN_SECONDS, LOST_RACE, RETRY_SECONDS, Binder
+from rota.control.holds.handover import HandOver, Written
 from rota.control.holds.members import Member, PoolKey
+from rota.control.holds.writes import Writes
 from rota.control.inputs import made_for
 from rota.control.instances.names import controller_of, subject_of
 from rota.engine.clock import Clock, RealClock, sleep
-from rota.engine.fence import Deposed
 from rota.engine.objects import Objects, get
-from rota.engine.reconciler import Context, Memory
+from rota.engine.reconciler import Context, Memory, Recording
 from rota.engine.references import id_of
 from rota.pools import Binding, GiveBack, Ledger, Lost, Recall, Request
 from rota.pools.ledger import DEPTH_MAX
@@ -39,28 +39,49 @@ from rota.runtime.runner.messages import Report, ResetPolicy
 
 log = logging.getLogger(__name__)
 
-LOOK_AGAIN_SECONDS = 0.02
-"""After a race that was lost: what was faster is known by then."""
-RETRY_SECONDS = 1.0
-"""After an error of the server that is nobody's fault."""
 PACE_BINDINGS = 64
 """Bindings of a pool that tell how often an instance is given to somebody."""
 PACE_SECONDS_MIN = 0.1
 WAIT_SECONDS_MAX = 60.0
 """The longest wait that somebody is told to come back after."""
 BLAMED_MAX = 1000
-LOST_RACE = frozenset((404, 409, 422))
 
 
 class Holders(Protocol):
-    """What the holds of one kind, tasks or claims, need of their own."""
+    """The holds of one kind, tasks or claims: what is written when they begin, and what follows from that."""
+
+    by_instance: bool
+    """True: the assignment of an instance says which of them holds it. False: their own statuses say that."""
 
     def restore(self) -> None:
         """Bring to the ledgers who holds what, and who waits, by what is stored."""
         ...
 
-    def bind(self, pool: PoolKey, binding: Binding) -> None:
-        """Begin to write a binding; then tell the ledger the result."""
+    def being_stored(self, uid: str) -> asyncio.Future[None] | None:
+        """Return the future of the creation of a holder that is just being created; its hold begins after that."""
+        ...
+
+    def begin(self, member: Member, binding: Binding) -> HandOver | None:
+        """Return what is written when a hold begins; None: the instance cannot be given to it any more.
+
+        Raises `ApiError` if the request can never be given an instance, or wants none any more.
+        """
+        ...
+
+    def begun(self, binding: Binding, handover: HandOver, written: Written, member: Member | None) -> None:
+        """Take a hold that is written. Without a member it is not held: it was cancelled, or the instance is gone."""
+        ...
+
+    def is_at_fault(self, handover: HandOver, error: ApiError) -> bool:
+        """Report whether a begin was refused for what the request asks for. If so, it is not tried again."""
+        ...
+
+    def refused(self, request: Request, error: ApiError) -> None:
+        """Drop a request that can never be given an instance."""
+        ...
+
+    def not_begun(self, binding: Binding, error: ApiError | None) -> None:
+        """Take that a binding was not written: its request waits again, or has another one, unless it was cancelled."""
         ...
 
     def give_back(self, pool: PoolKey, request: Request, instance: str) -> None:
@@ -76,27 +97,27 @@ class Holders(Protocol):
         ...
 
     def lost(self, request: Request, instance: str) -> None:
-        """A request has lost the instance that it held."""
+        """Take that a request has lost the instance that it held."""
         ...
 
     def assigned(self, member: Member, assignment: Assignment) -> None:
-        """An instance says that one of them holds it."""
+        """Take that an instance says that one of them holds it."""
         ...
 
     def held_by_another(self, member: Member) -> None:
-        """An instance says that one of another kind holds it."""
+        """Take that an instance says that one of another kind holds it."""
         ...
 
     def appeared(self, member: Member) -> None:
-        """An instance is there that was not known."""
+        """Take an instance that was not known."""
         ...
 
     def vanished(self, instance: str) -> None:
-        """An instance is gone, by its uid."""
+        """Forget an instance that is gone, by its uid."""
         ...
 
     def pool_gone(self, pool: PoolKey) -> None:
-        """A pool is gone: drop its metrics."""
+        """Drop the metrics of a pool that is gone."""
         ...
 
 
@@ -115,12 +136,15 @@ class Executor:
         self._blamed: dict[str, str] = {}
         """By the id of an attempt, the reason why its instance was ended."""
         self._memory: Memory | None = None
+        self._events: Recording | None = None
         self._client: Client | None = None
         self._objects: Objects | None = None
         self.clock: Clock = RealClock()
         self._depths: dict[PoolKey, int] = {}
         self._completed: dict[PoolKey, int] = {}
         """Tasks that have ended, and are not in the pool's status yet."""
+        self.writes = Writes(self)
+        self._binder = Binder(self, self.writes)
         self._paces: dict[PoolKey, deque[float]] = {}
         """When instances of a pool were last given to somebody."""
         self._reset_listeners: list[Callable[[PoolKey, float], None]] = []
@@ -141,6 +165,8 @@ class Executor:
         return lambda: self._demand_listeners.remove(heard)
 
     def close(self) -> None:
+        """Write nothing more."""
+        self.writes.close()
         for work in self._works:
             work.cancel()
 
@@ -155,6 +181,11 @@ class Executor:
         return self._objects
 
     @property
+    def events(self) -> Recording:
+        assert self._events is not None, "it is prepared before it is used"
+        return self._events
+
+    @property
     def is_prepared(self) -> bool:
         return self._objects is not None
 
@@ -163,6 +194,7 @@ class Executor:
         if self._objects is not None:
             return
         self._client, self._objects, self._memory = context.client, context.objects, context.memory
+        self._events = context.events
         self.clock = context.clock
         if not context.client.in_process:
             backend = Answered(context.client.backend, context.clock)
@@ -382,13 +414,13 @@ class Executor:
                 match effect:
                     case Binding():
                         self._paces.setdefault(pool, deque(maxlen=PACE_BINDINGS)).append(self.clock.now())
-                        self._holders_of(effect.request).bind(pool, effect)
+                        self._binder.bind(pool, effect)
                     case GiveBack():
-                        self._holders_of(effect.request).give_back(pool, effect.request, effect.instance)
+                        self.holders(effect.request).give_back(pool, effect.request, effect.instance)
                     case Recall():
-                        self._holders["Task"].recall(effect.instance, effect.request)
+                        self.holders(effect.request).recall(effect.instance, effect.request.id)
                     case Lost():
-                        self._holders_of(effect.request).lost(effect.request, effect.instance)
+                        self.holders(effect.request).lost(effect.request, effect.instance)
         if ledger.depth != self._depths.get(pool, 0):
             self._depths[pool] = ledger.depth
             for heard in tuple(self._demand_listeners):
@@ -397,8 +429,9 @@ class Executor:
             self._depths.pop(pool, None)
             self._tidy(pool)
 
-    def _holders_of(self, request: Request) -> Holders:
-        return self._holders["Task" if request.shares else "Claim"]
+    def holders(self, request: Request) -> Holders:
+        """Return the holds of the kind that a request is of."""
+        return self._holders[request.kind]
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that takes time; it ends with the executor."""
@@ -413,43 +446,17 @@ class Executor:
 
     # Writing.
 
-    async def write(self, handover: HandOver) -> Written:
-        """Write a hand-over. Its echo does not wake the controllers of the holders."""
-        holders = [one for one in (handover.ends, handover.begins) if one is not None] if self.client.atomic else []
-        for one in holders:
-            self.expect(one)
-        try:
-            with refusing():
-                return await write(self.client, handover)
-        except BaseException:
-            for one in holders:
-                self.unexpect(one)
-            raise
+    def hand_over(self, member: Member, handover: HandOver) -> None:
+        """Write a hand-over that no binding asks for. Until it is written, no other one of the instance is."""
+        self._binder.hand_over(member, handover)
 
-    def hand_over(self, member: Member, handover: HandOver, written: Callable[[Written | ApiError], None]) -> None:
-        """Write a hand-over; `written` is called with what came of it. Until then nobody else writes one of it."""
-        member.is_changing_hands = True
-        self.start(self._hand_over(member, handover, written))
-
-    async def _hand_over(
-        self, member: Member, handover: HandOver, written: Callable[[Written | ApiError], None]
-    ) -> None:
-        result: Written | ApiError
-        with member.changing_hands():
-            try:
-                result = await self.write(handover)
-                member.learn(result.instance)
-            except ApiError as error:
-                await self.pause(error, f"{member.subject.name} could not change hands")
-                result = error
-        written(result)
-        if isinstance(result, ApiError):
-            self.look_again(member)
-        else:
-            self.update(member)
+    def wake(self, kind: Kind, key: Key) -> None:
+        """Have an object reconciled."""
+        if self._memory is not None:
+            self._memory.wake(kind.key(*key))
 
     def expect(self, obj: Any) -> None:
-        """The news of this object's status will be the echo of a write of our own."""
+        """Expect news of this object's status: it is the echo of a write of our own."""
         assert self._memory is not None
         self._memory.expect(id_of(obj), obj.status)
 
@@ -462,15 +469,3 @@ class Executor:
         if error.code not in LOST_RACE:
             log.warning("%s: %s", what, error)
             await sleep(self.clock, RETRY_SECONDS)
-
-
-@contextmanager
-def refusing() -> Iterator[None]:
-    """Have a fault of ours in this block be a refusal, after which a write is tried again."""
-    try:
-        yield
-    except (ApiError, Deposed):
-        raise
-    except Exception as error:
-        log.exception("a hold could not be written")
-        raise ApiError(500, "InternalError", f"it could not be written: {error}") from error

@@ -1,4 +1,4 @@
-"""Hand-overs: one hold of an instance ends, another begins. In one commit where the backend is atomic.
+"""Hand-overs: one hold ends, another begins. In one commit where the backend is atomic.
 
 Where it is not, the writes follow each other, and each is true whatever becomes of the next: the end of a hold is
 written before the instance is another's, and the instance is a holder's before the holder's status says so.
@@ -12,21 +12,23 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rota.api import Instance, Object
+from rota.api.decoding import decoded
 from rota.api.instance import Assignment
 from rota.client import Client, Operation, to_dict
 from rota.engine.reconciler import status_write
-from rota.registry import WriteOptions
+from rota.registry import Answer, ApiError, WriteOptions
 from rota.registry.amendment import Amendment
 from rota.runtime.interface import Subject
 
 
 class HandOver(NamedTuple):
-    """One write of an instance and of its holders."""
+    """One write of holders, and of the instance if that changes hands."""
 
-    subject: Subject
-    before: str | None
-    """The id of the assignment that it has; None: it has none."""
-    after: Assignment | None
+    subject: Subject | None = None
+    """The instance that changes hands. None: it stays with the tasks of its pool."""
+    before: str | None = None
+    """The id of the assignment that the instance has; None: it has none."""
+    after: Assignment | None = None
     ends: Object | None = None
     """The holder whose hold ends, with its new status."""
     begins: Object | None = None
@@ -36,37 +38,56 @@ class HandOver(NamedTuple):
     marks: Sequence[dict[str, Any]] = ()
     """Other changes of the instance, as operations of a JSON patch."""
 
+    @property
+    def holders(self) -> list[Object]:
+        return [one for one in (self.ends, self.begins) if one is not None]
+
 
 class Written(NamedTuple):
-    """The objects as they were written."""
+    """The objects as they were written; None: this one was not."""
 
-    instance: Instance
-    ended: Any
-    begun: Any
-
-
-async def write(client: Client, handover: HandOver) -> Written:
-    """Write a hand-over. Raises `ApiError`: 404, 409 or 422 when an object is not in the expected state."""
-    if client.atomic:
-        return await _write_atomically(client, handover)
-    ended = await client.update_status(handover.ends) if handover.ends is not None else None
-    name, namespace = handover.subject.name, handover.subject.namespace
-    kind: Any = Instance
-    instance: Instance = await client.patch(kind, name, _patch(handover), namespace=namespace, type="json")
-    return Written(instance, ended, None)
+    instance: Instance | None
+    ended: Any = None
+    begun: Any = None
 
 
-async def _write_atomically(client: Client, handover: HandOver) -> Written:
-    quick = client.in_process
-    operations = [_amendment(handover) if quick and not handover.marks else _patching(handover)]
+Result = Written | ApiError
+
+
+def operations(client: Client, handover: HandOver) -> list[Operation]:
+    """Return the operations of a hand-over: all of them are written, or none."""
+    found = [_instance_write(client, handover)] if handover.subject is not None else []
     if handover.ends is not None:
-        operations.append(status_write(client, handover.ends))
+        found.append(status_write(client, handover.ends))
     if handover.begins is not None:
-        new = handover.is_new
-        operations.append(creation(handover.begins) if new else status_write(client, handover.begins))
-    instance, *others = await client.batch(operations, typed=True)
-    ended = others.pop(0) if handover.ends is not None else None
-    return Written(instance, ended, others.pop(0) if handover.begins is not None else None)
+        found.append(creation(handover.begins) if handover.is_new else status_write(client, handover.begins))
+    return [found[0], *(msgspec.structs.replace(one, joined=True) for one in found[1:])]
+
+
+def result(made: Sequence[Operation], answers: Sequence[Answer | ApiError], handover: HandOver) -> Result:
+    """Return the result of a hand-over by the answers to its operations."""
+    objects: list[Any] = []
+    for one, answer in zip(made, answers, strict=True):
+        if isinstance(answer, ApiError):
+            return answer
+        objects.append(decoded(one.kind, answer.value))
+    instance = objects.pop(0) if handover.subject is not None else None
+    ended = objects.pop(0) if handover.ends is not None else None
+    return Written(instance, ended, objects.pop(0) if handover.begins is not None else None)
+
+
+async def write_in_steps(client: Client, handover: HandOver) -> Written:
+    """Write a hand-over of an instance where that and its holders cannot be written together.
+
+    The holder that begins is not written. Raises `ApiError`: 404, 409 or 422 when an object is not in the expected
+    state.
+    """
+    assert handover.subject is not None
+    ended = await client.update_status(handover.ends) if handover.ends is not None else None
+    kind: Any = Instance
+    subject, patch = handover.subject, _patch(handover)
+    instance: Instance = await client.patch(kind, subject.name, patch, namespace=subject.namespace, type="json")
+    return Written(instance, ended)
 
 
 def creation(obj: Object) -> Operation:
@@ -76,13 +97,17 @@ def creation(obj: Object) -> Operation:
     return Operation("create", obj.api, meta.namespace, "", body, WriteOptions(uid=meta.uid, with_status=True))
 
 
-def _patching(handover: HandOver) -> Operation:
+def _instance_write(client: Client, handover: HandOver) -> Operation:
+    if client.in_process and not handover.marks:
+        return _amendment(handover)
     subject = handover.subject
+    assert subject is not None
     return Operation("patch", Instance.api, subject.namespace, subject.name, _patch(handover), patch_type="json")
 
 
 def _amendment(handover: HandOver) -> Operation:
     subject, after = handover.subject, handover.after
+    assert subject is not None
     spec = {"assignment": msgspec.to_builtins(after) if after is not None else None}
 
     def test(metadata: Mapping[str, msgspec.Raw], spec: Mapping[str, msgspec.Raw]) -> bool:
@@ -108,14 +133,15 @@ def _held_by(spec: Mapping[str, msgspec.Raw]) -> str | None:
 
 def _patch(handover: HandOver) -> list[dict[str, Any]]:
     """Return the patch of the instance. Sent without a resourceVersion: status writes must not make it fail."""
-    operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": handover.subject.uid}]
+    assert handover.subject is not None
+    steps: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": handover.subject.uid}]
     if handover.before is None:
-        operations.append({"op": "test", "path": "/spec/assignment", "value": None})
-        operations.append({"op": "test", "path": "/metadata/deletionTimestamp", "value": None})
+        steps.append({"op": "test", "path": "/spec/assignment", "value": None})
+        steps.append({"op": "test", "path": "/metadata/deletionTimestamp", "value": None})
     else:
-        operations.append({"op": "test", "path": "/spec/assignment/id", "value": handover.before})
+        steps.append({"op": "test", "path": "/spec/assignment/id", "value": handover.before})
     if handover.after is not None:
-        operations.append({"op": "add", "path": "/spec/assignment", "value": msgspec.to_builtins(handover.after)})
+        steps.append({"op": "add", "path": "/spec/assignment", "value": msgspec.to_builtins(handover.after)})
     elif handover.before is not None:
-        operations.append({"op": "remove", "path": "/spec/assignment"})
-    return [*operations, *handover.marks]
+        steps.append({"op": "remove", "path": "/spec/assignment"})
+    return [*steps, *handover.marks]

@@ -70,6 +70,12 @@ class Member(msgspec.Struct, eq=False):
         return assigned.id if assigned is not None and assigned.kind == "Task" else None
 
     @property
+    def is_claimed(self) -> bool:
+        """Report whether a claim holds it: it got it after the ends of all tasks there were written."""
+        assigned = self.instance.spec.assignment
+        return assigned is not None and assigned.kind == "Claim"
+
+    @property
     def has_runner(self) -> bool:
         return has_runner(self.instance)
 
@@ -82,7 +88,7 @@ class Member(msgspec.Struct, eq=False):
 
     @property
     def opened(self) -> Opened:
-        """What it can be given for."""
+        """Return the requests that it can be given to."""
         if not self.is_ready or is_draining(self.instance) or is_used(self.instance):
             return Opened.CLOSED
         if self.assignment is not None and self.lane is None:
@@ -100,7 +106,7 @@ class Member(msgspec.Struct, eq=False):
 
     @property
     def reopened(self) -> Opened:
-        """What it can be given for when a task has ended on it."""
+        """Return the requests that it can be given to when a task has ended on it."""
         return {"Keep": Opened.WHOLE, "Clean": Opened.JOBS, "Recreate": Opened.CLOSED}[self.reset]
 
 

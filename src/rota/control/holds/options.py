@@ -1,4 +1,4 @@
-"""What a hold has of its own: written into the assignment of an instance, and gone with it."""
+"""The options of a hold: written into the assignment of an instance, and gone with it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from rota.api.parts import EnvVar
 
 
 class Options(msgspec.Struct, omit_defaults=True):
-    """What a hold has of its own: written into the assignment, and gone with it."""
+    """The options of a claim, and the instance as it was when the hold began."""
 
     run: str = ""
-    """What ran when it began: another run is not what was claimed."""
+    """The run of the instance when the hold began: another run is not what was claimed."""
     logs: dict[str, tuple[int, int]] = {}
-    """How far the log of each container was then, by its file's number and size: what is before is not theirs."""
+    """By container, the number and the size of its log file when the hold began: what is before is not the holder's."""
     images: dict[str, str] = {}
     env: list[EnvVar] = []
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     covered_labels: dict[str, str] = {}
     covered_annotations: dict[str, str] = {}
-    """What the instance had in the place of some of these, and has again afterwards."""
+    """The values that the instance had under the same keys, and has again afterwards."""
 
     @property
     def changes_runs(self) -> bool:
@@ -30,7 +30,7 @@ class Options(msgspec.Struct, omit_defaults=True):
 
 
 def options_of(instance: Instance) -> Options:
-    """Those of whoever has an instance now."""
+    """Return the options of the claim that has an instance now."""
     assigned = instance.spec.assignment
     if assigned is None or assigned.kind != "Claim" or assigned.options is None:
         return Options()
@@ -38,7 +38,7 @@ def options_of(instance: Instance) -> Options:
 
 
 def run_of(instance: Instance) -> str:
-    """What runs in an instance: another one when anything in it has ended, before and after it is started again."""
+    """Return the run of an instance: another one when anything in it has ended, and when that is started again."""
     status = instance.status
     if status is None:
         return ""
@@ -47,17 +47,17 @@ def run_of(instance: Instance) -> str:
 
 
 def is_restarted_for(instance: Instance) -> bool:
-    """Whether what runs in an instance has to be started anew for who has it now."""
+    """Report whether an instance has to be started anew for the claim that has it now."""
     return not has_runner(instance) and options_of(instance).changes_runs
 
 
 def has_runner(instance: Instance) -> bool:
-    """Whether an instance is run by a runner: it runs tasks, or is prepared with a workspace."""
+    """Report whether an instance is run by a runner: it runs tasks, or is prepared with a workspace."""
     return instance.spec.worker is not None or instance.spec.workspace_ref is not None
 
 
 def as_held(instance: Instance, container: Container) -> Container:
-    """A container as who has the instance wants it."""
+    """Return a container with the image and the environment that the claim asks for."""
     if not is_restarted_for(instance):
         return container
     options = options_of(instance)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from rota.api import Object
 from rota.control.holds.executor import Executor
 from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.named import ByName
+from rota.engine.objects import get
 from rota.pools import Ledger, State
+
+T = TypeVar("T", bound=Object)
 
 
 class Wanted(ByName[PoolKey]):
@@ -29,6 +35,12 @@ class Wanted(ByName[PoolKey]):
         ledger = self.ledger(uid)
         instance = ledger.instance_of(uid) if ledger is not None else None
         return self._executor.members.get(instance) if instance is not None else None
+
+    def find(self, kind: type[T], uid: str) -> T | None:
+        """Return the object with a uid, as it was last read; None: it is gone."""
+        key = self.key_of(uid)
+        found = get(self._executor.objects, kind, key.name, key.namespace) if key is not None else None
+        return found if found is not None and found.metadata.uid == uid else None
 
     def name_of(self, uid: str) -> str | None:
         key = self.key_of(uid)

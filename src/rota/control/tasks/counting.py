@@ -1,4 +1,4 @@
-"""Tasks in numbers: how many, how they ended, how long they waited and ran, and who waits now."""
+"""Metrics of tasks and of the pools that run them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rota.engine.metrics import LABEL_LENGTH_MAX, OTHER, Labels, Metrics
 from rota.pools import Ledger
 
 NO_POOL = "-"
-"""Of a task with a worker of its own."""
+"""The pool of a task with a worker of its own, in its labels."""
 HOLDERS_MAX = 64
-"""Holders that have numbers of their own; all that come later are one, `other`. They are texts that users choose."""
+"""Holders with labels of their own; all that come later are one, `other`. Users choose their names."""
 
 
-class Counting:
-    """What is counted of tasks, by the namespace, the pool and the holder."""
+class TaskCounting:
+    """Counts tasks by namespace, pool and holder."""
 
     def __init__(self, metrics: Metrics) -> None:
         where = ("namespace", "pool", "holder")
@@ -28,7 +28,7 @@ class Counting:
         self._ran = metrics.histogram("rota_task_run_seconds", "How long an attempt took.", where)
 
     def watch(self, ledgers: Callable[[], Mapping[Labels, Ledger]]) -> None:
-        """Have ledgers shown as they are when they are asked for."""
+        """Show the requests that wait and the holds of these ledgers, as of when the metrics are read."""
         self._metrics.gauge(
             "rota_pool_waiting",
             "Tasks that wait for a worker.",
@@ -43,7 +43,7 @@ class Counting:
         )
 
     def _shown(self, pools: Mapping[Labels, Mapping[str, int]]) -> Mapping[Labels, float]:
-        """Numbers of pools by holder, as they are labelled: those of several may come together."""
+        """Return numbers of pools by the label of the holder: those of holders that share a label are added up."""
         shown: Tally[Labels] = Tally()
         for pool, holders in pools.items():
             for holder, number in holders.items():
@@ -59,7 +59,7 @@ class Counting:
         return name
 
     def forget(self, namespace: str, pool: str) -> None:
-        """There is no such pool any more."""
+        """Drop the metrics of a pool that is gone."""
         for series in (self._created, self._completed, self._waited, self._ran):
             series.forget((namespace, pool))
 
@@ -73,7 +73,7 @@ class Counting:
         self._ran.observe(self._where(task), max(0.0, seconds))
 
     def completed(self, task: Task) -> None:
-        """With the status that it has when it is over."""
+        """Count a task that is over, by its last status."""
         status = task.status
         outcome = (status.reason or status.phase or "") if status is not None else ""
         self._completed.add((*self._where(task), outcome))

@@ -33,7 +33,7 @@ class CannotRun(Exception):  # noqa: N818
 
 
 def worker_of(objects: Objects, task: Task, policy: Policy = NO_POLICY) -> tuple[WorkerRole, Sequence[EnvVar]]:
-    """What runs a task, and the variables that it has. Raises CannotRun."""
+    """Return what runs a task, and the variables that it has. Raises CannotRun."""
     config = task.spec.worker
     ref = task.spec.worker_pool_ref
     pool = get(objects, WorkerPool, ref.name, task.metadata.namespace) if ref is not None else None
@@ -80,7 +80,7 @@ def check_role(task: Task, role: WorkerRole) -> None:
 
 
 def job(objects: Objects, task: Task, instance: Instance, id_: str, log: str) -> Job:
-    """What the runner of an instance does for a task. Raises what `check` raises."""
+    """Return the job that a runner is sent for a task. Raises what `check` raises."""
     if why := reach(objects, instance):
         where, made = f"Instance/{instance.metadata.name}", made_for(objects, instance)
         if refused := refusal(objects, where, why, task, instance, made):

@@ -5,19 +5,18 @@ One write of the Instance gives it, and one takes it back; between the two no ta
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 import msgspec
 
 from rota.api import Task
 from rota.api.instance import Assignment
 from rota.control.holds.executor import Executor
-from rota.control.holds.handover import HandOver, Written
-from rota.control.holds.members import Member, PoolKey
+from rota.control.holds.handover import HandOver
+from rota.control.holds.members import Member
 from rota.control.tasks.lifecycle import time_of
 from rota.engine.clock import Timer
-from rota.pools import Binding, Opened
-from rota.registry import ApiError
+from rota.pools import Opened
 from rota.registry.metadata import new_uid
 from rota.runtime.runner.messages import Acknowledge
 from rota.runtime.runners import Runners
@@ -26,34 +25,21 @@ LINGER_SECONDS = 0.05
 """A worker without a task stays given to the tasks of its pool for so long: the next one often comes at once."""
 
 
-class Users(Protocol):
-    """The attempts of tasks, which use the workers of lanes."""
-
-    def entered(self, pool: PoolKey, member: Member, bindings: list[Binding], begun: Task | None) -> None:
-        """A worker is given to tasks. `begun`: the first of these bindings is written with it, as this task."""
-        ...
-
-    def not_entered(self, pool: PoolKey, member: Member, bindings: list[Binding]) -> None:
-        """A worker could not be given to tasks."""
-        ...
-
-    def awaits(self, attempt: str) -> bool:
-        """Report whether the outcome of an attempt is still to be written."""
-        ...
-
-
 class Lane:
     """Gives workers to the tasks of their pools, and takes them back."""
 
     def __init__(
-        self, executor: Executor, runners: Runners, users: Users, linger_seconds: float = LINGER_SECONDS
+        self,
+        executor: Executor,
+        runners: Runners,
+        is_awaited: Callable[[str], bool],
+        linger_seconds: float = LINGER_SECONDS,
     ) -> None:
+        """`is_awaited` returns whether the outcome of an attempt is still to be written."""
         self._executor = executor
         self._runners = runners
-        self._users = users
+        self._is_awaited = is_awaited
         self._linger_seconds = linger_seconds
-        self._entering: dict[str, list[Binding]] = {}
-        """By the uid of an instance that is being given to tasks, what is to begin on it then."""
         self._lingering: dict[str, Timer] = {}
 
     def close(self) -> None:
@@ -68,43 +54,28 @@ class Lane:
 
     # Giving.
 
-    def is_entering(self, instance: str) -> bool:
-        """Report whether an instance is just being given to tasks."""
-        return instance in self._entering
+    def enter(self, member: Member, begins: Task) -> HandOver:
+        """Return the write that gives a worker to the tasks of its pool, and to the first of them, that task as begun.
 
-    def wait(self, binding: Binding) -> None:
-        """Have a binding begin when its instance is given to tasks."""
-        self._entering[binding.instance].append(binding)
-
-    def enter(self, pool: PoolKey, member: Member, binding: Binding, begins: Task) -> None:
-        """Give a worker to the tasks of its pool, and the first of them its place on it: that task, as begun."""
+        Where the backend is not atomic, that the task runs is written next.
+        """
         meta, now = begins.metadata, time_of(self._executor.clock.time())
         lane = Assignment(id=new_uid(), kind="Task", name=meta.name, uid=meta.uid, since=now)
-        self._entering[binding.instance] = [binding]
-
-        def written(result: Written | ApiError) -> None:
-            bindings = self._entering.pop(member.subject.uid)
-            if isinstance(result, ApiError):
-                self._users.not_entered(pool, member, bindings)
-            else:
-                # Where the backend is not atomic, that the task runs is written next.
-                self._users.entered(pool, member, bindings, begins if result.begun is not None else None)
-
-        self._executor.hand_over(member, HandOver(member.subject, None, lane, begins=begins), written)
+        return HandOver(member.subject, None, lane, begins=begins)
 
     def rename(self, member: Member, name: str, uid: str) -> None:
         """Have an instance name the task that runs on it now, if it names one that it was given for earlier."""
         assigned = member.assignment
         if assigned is not None and assigned.name != name and not member.is_changing_hands:
             renamed = msgspec.structs.replace(assigned, name=name, uid=uid)
-            self._executor.hand_over(member, HandOver(member.subject, assigned.id, renamed), lambda _: None)
+            self._executor.hand_over(member, HandOver(member.subject, assigned.id, renamed))
 
     # Taking back.
 
     def acknowledge_rest(self, member: Member) -> None:
         """Have the runner of a worker that no task uses forget the outcomes that nobody waits for."""
         for outcome in self._runners.outcomes(member.subject):
-            if not self._users.awaits(outcome.id):
+            if not self._is_awaited(outcome.id):
                 self._runners.send(member.subject, Acknowledge(outcome.id))
 
     def leave_if_idle(self, member: Member | None) -> None:
@@ -125,14 +96,14 @@ class Lane:
             self._lingering[uid] = clock.call_at(clock.now() + self._linger_seconds, due)
 
     def _may_leave(self, member: Member) -> bool:
-        executor, uid = self._executor, member.subject.uid
-        if member.lane is None or member.is_changing_hands or not executor.is_known(member) or uid in self._entering:
+        executor = self._executor
+        if member.lane is None or member.is_changing_hands or not executor.is_known(member):
             return False
         if member.ends:
             return False  # Until they are written, only this tells that its runner has them.
-        return not executor.ledger(member.pool).is_used(uid)
+        return not executor.ledger(member.pool).is_used(member.subject.uid)
 
     def _leave(self, member: Member) -> None:
         self._executor.ledger(member.pool).open(member.subject.uid, Opened.CLOSED)
         self.acknowledge_rest(member)
-        self._executor.hand_over(member, HandOver(member.subject, member.lane, None), lambda _: None)
+        self._executor.hand_over(member, HandOver(member.subject, member.lane, None))

@@ -1,4 +1,4 @@
-"""How a task goes on: its status after what happened to it. Nothing here waits, writes or looks at a clock."""
+"""The status of a task after each thing that can happen to it. Pure: nothing waits, writes or reads a clock."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rota.api.task import ATTEMPTS_MAX, RETRY_OF, Attempt, Dependency, Retry, Ta
 from rota.runtime.runner.jobs import MESSAGE_BYTES_MAX, Outcome, shortened
 
 LOSSES_MAX = 10
-"""How often a task is tried again because its worker was lost. That is not its fault, and does not count as a try."""
+"""Further tries of a task because its worker was lost. That is not its fault, and does not count as a try."""
 BACKOFF_SECONDS_MAX = 3600.0
 RESULT_BYTES_MAX = 4096
-"""Of a result that is in the status."""
+"""Bytes of a result that is in the status; a larger one is kept beside the task."""
 
 DEPENDENCY_OUTPUTS_CHARACTERS_MAX = 512 * 1024
-"""Of the outputs of all dependencies of a task, which it has a copy of."""
+"""Characters of the outputs of all dependencies of a task, which has a copy of them."""
 
 
 class TooMuchOutput(Exception):  # noqa: N818
@@ -30,7 +30,7 @@ class TooMuchOutput(Exception):  # noqa: N818
 
 
 def assignment_id(task: Task) -> str:
-    """Of the next attempt: the same until that has been recorded, and never another's."""
+    """Return the id of the current attempt: the same until its end is written, and never another's."""
     return f"{task.metadata.uid}.{tries(task)}"
 
 
@@ -56,14 +56,14 @@ def running(
 
 
 def waiting(status: TaskStatus, reason: str, message: str) -> TaskStatus:
-    """It cannot have a worker yet."""
+    """Return the status of a task that cannot have a worker yet."""
     return msgspec.structs.replace(
         status, phase="Waiting", reason=reason, message=message, instance_name=None, instance_uid=None
     )
 
 
 def queued(status: TaskStatus, arrival: datetime) -> TaskStatus:
-    """It could have a worker, and there is none for it."""
+    """Return the status of a task that waits for a worker."""
     return msgspec.structs.replace(
         status,
         phase="Queued",
@@ -76,7 +76,7 @@ def queued(status: TaskStatus, arrival: datetime) -> TaskStatus:
 
 
 def over(status: TaskStatus, phase: str, reason: str, message: str, now: datetime) -> TaskStatus:
-    """It has come to an end without, or beside, an attempt."""
+    """Return the status of a task that is over without the end of an attempt."""
     return msgspec.structs.replace(
         status,
         phase=phase,
@@ -88,7 +88,7 @@ def over(status: TaskStatus, phase: str, reason: str, message: str, now: datetim
 
 
 def after(task: Task, status: TaskStatus, instance: str, outcome: Outcome) -> TaskStatus:
-    """An attempt has ended: that is the end of the task, or it is tried again."""
+    """Return the status of a task after an attempt: it is over, or tried again."""
     ended = time_of(outcome.ended)
     attempt = Attempt(
         instance=instance,
@@ -140,7 +140,7 @@ def is_retried(task: Task, status: TaskStatus, reason: str) -> bool:
 
 
 def retried_at(task: Task) -> float:
-    """When a task that is tried again may have a worker. One that lost its worker may at once."""
+    """Return when a task that is tried again may have a worker. One that lost its worker may at once."""
     status = task.status
     if status is None or not status.attempts:
         return 0.0
@@ -153,12 +153,12 @@ def retried_at(task: Task) -> float:
 
 
 def is_large(result: str) -> bool:
-    """Whether a result is kept beside the task, and not in it."""
+    """Report whether a result is kept beside the task, and not in its status."""
     return len(result.encode()) > RESULT_BYTES_MAX
 
 
 def result_of(text: str) -> Any:
-    """A result as JSON where it is that and can be stored, else as the text that it is; of a large one, its digest."""
+    """Return a result as JSON if it is that and can be stored, else as text; of a large one, its digest."""
     if not text:
         return None
     if is_large(text):
@@ -183,7 +183,7 @@ def without_findings(outcome: Outcome, why: str) -> Outcome:
 
 
 def copied(status: TaskStatus, ended: Sequence[Task]) -> TaskStatus:
-    """With the outcomes of dependencies that have ended. Raises TooMuchOutput."""
+    """Return a status with the outcomes of dependencies that have ended. Raises TooMuchOutput."""
     known = {one.name: one for one in status.dependencies}
     for task in ended:
         found = task.status

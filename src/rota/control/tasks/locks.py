@@ -16,11 +16,11 @@ from rota.engine.objects import Objects, get
 
 BRANCH_LOCKED = "BranchLocked"
 TOLD_MAX = 4
-"""Tasks next in line whose status names who has the lock, whenever that is another."""
+"""Tasks next in line whose status names the holder of the lock; it is written anew when that changes."""
 
 
 class LockKey(NamedTuple):
-    """What is locked."""
+    """A branch of a workspace."""
 
     namespace: str
     workspace: str
@@ -28,7 +28,7 @@ class LockKey(NamedTuple):
 
 
 class Locks:
-    """Whose turn it is. In memory only: what runs is found again, since a task that runs asks, too."""
+    """The order of the tasks of each lock. In memory only: a task that runs asks again after a restart."""
 
     def __init__(self) -> None:
         self._places: dict[LockKey, dict[str, Key]] = {}
@@ -37,7 +37,7 @@ class Locks:
         self.wake: Callable[[Key], None] = lambda key: None
 
     def is_turn_of(self, objects: Objects, task: Task) -> bool:
-        """Whether a task may run. From the first time that it asks, it has its place."""
+        """Report whether a task may run. From the first time that it asks, it has its place."""
         if task.spec.branch is None:
             return True
         uid = task.metadata.uid
@@ -48,16 +48,16 @@ class Locks:
         return next(iter(self._places[key])) == uid
 
     def take(self, objects: Objects, task: Task) -> None:
-        """A task that runs already has the lock, whoever asked before."""
+        """Give the lock to a task that runs already, whoever asked before."""
         if task.spec.branch is None or self.is_turn_of(objects, task):
             return
         uid = task.metadata.uid
         places = self._places[self._keys[uid]]
         self._places[self._keys[uid]] = {uid: places.pop(uid), **places}
-        self._tell(self._keys[uid], besides=uid)
+        self._wake_next(self._keys[uid], besides=uid)
 
     def message(self, task: Task) -> str:
-        """What is written of a task whose turn it is not."""
+        """Return the message in the status of a task that waits for the lock."""
         key = self._keys.get(task.metadata.uid)
         places = self._places[key] if key is not None else {}
         if task.metadata.uid in islice(places, TOLD_MAX + 1):
@@ -65,8 +65,8 @@ class Locks:
         # Who has it changes with every task that ends: to write that to all who wait would never stop.
         return f"branch {task.spec.branch} is held by another task; more than {TOLD_MAX} are before this one"
 
-    def standing(self, task: Task) -> str:
-        """How a task stands whose turn it is not, for somebody who asks; it takes a look at all that wait."""
+    def place(self, task: Task) -> str:
+        """Say who has the lock and how many wait before a task. Linear in those that wait."""
         key = self._keys.get(task.metadata.uid)
         if key is None:
             return self.message(task)
@@ -76,7 +76,7 @@ class Locks:
         return f"branch {key.branch} is held by Task/{_first(places).name}{more}"
 
     def left(self, task: Task) -> None:
-        """A task is over, or does not want to run any more."""
+        """Take a task from its lock: it is over, or does not want to run any more."""
         self._leave(task.metadata.uid)
 
     def gone(self, name: Key) -> None:
@@ -93,10 +93,10 @@ class Locks:
         if not places:
             del self._places[key]
         elif was_first:
-            self._tell(key)
+            self._wake_next(key)
 
-    def _tell(self, key: LockKey, besides: str = "") -> None:
-        """Who has the lock is another by now: its own turn has come for the first, and the next may say whose it is."""
+    def _wake_next(self, key: LockKey, besides: str = "") -> None:
+        """Have the first task of a lock, and the next ones, reconciled: the lock has changed hands."""
         for uid, name in list(islice(self._places[key].items(), TOLD_MAX + 1)):
             if uid != besides:
                 self.wake(name)
@@ -107,7 +107,7 @@ def _first(places: dict[str, Key]) -> Key:
 
 
 def lock_key(objects: Objects, task: Task) -> LockKey:
-    """By the workspace that its worker is prepared with; all that have none have that in common."""
+    """Return the lock of a task, by the workspace of its worker. Tasks without a workspace share one."""
     namespace, ref = task.metadata.namespace, task.spec.worker_pool_ref
     worker = task.spec.worker
     if ref is not None:

@@ -19,7 +19,9 @@ from rota.pools import Binding, Request
 def request(task: Task, arrival: float) -> Request:
     spec = task.spec
     prefers = spec.affinity.key if spec.affinity is not None else ""
-    return Request(task.metadata.uid, spec.holder or "", spec.priority, arrival, prefers, shares=True)
+    return Request(
+        task.metadata.uid, spec.holder or "", spec.priority, arrival, prefers, shares=True, kind=Task.api.name
+    )
 
 
 def begun_task(task: Task, member: Member, binding: Binding, now: datetime) -> Task:

@@ -24,7 +24,7 @@ Object = dict[str, Any]
 OWN_LABELS = "rota.dev/"
 """Labels that begin like this say something of the one task that has them."""
 FIRST_LENGTH_MAX = 63 - len("-retry-1234")
-"""Of a name that, with the number of the try, is still the value of a label."""
+"""Characters of a name that, with the number of the try, is still the value of a label."""
 GRAPH_TASKS_MAX = 1_000
 """Tasks that one retry runs again."""
 UNSUCCESSFUL = ("Failed", "Cancelled")

@@ -19,14 +19,14 @@ from rota.runtime.runner.jobs import JOB_BYTES_MAX
 
 
 class Results:
-    """What a task's dependencies came to. What is put in of them has a bound, however often a template asks for it."""
+    """The outputs of a task's dependencies. The text put in is bounded, however often a template asks for it."""
 
     def __init__(self, dependencies: Iterable[Dependency]) -> None:
         self._known = {dependency.name: dependency for dependency in dependencies}
         self._left = JOB_BYTES_MAX
 
     def value(self, expression: str, where: str) -> str:
-        """What is put in for an expression. Raises TemplateError."""
+        """Return the value of an expression. Raises TemplateError."""
         named = output_of(expression)
         if named is None:
             raise TemplateError(f"{where}: {expression!r} is not understood; write tasks.NAME.outputs.KEY")
@@ -45,7 +45,7 @@ class Results:
 
 
 class Given(NamedTuple):
-    """What a task is given, filled in."""
+    """The command and the texts of a task, filled in."""
 
     command: tuple[str, ...]
     stdin: str
@@ -53,7 +53,7 @@ class Given(NamedTuple):
 
 
 def given(spec: TaskSpec, dependencies: Sequence[Dependency]) -> Given:
-    """Raises TemplateError."""
+    """Fill in what a task is given. Raises TemplateError."""
     known = Results(dependencies)
     return Given(
         tuple(_element(i, text, known) for i, text in enumerate(spec.command)),

@@ -1,4 +1,4 @@
-"""What is told of a task to somebody who asks why it does not run, or did not succeed."""
+"""Answers to why a task or a claim waits for an instance of its pool, and Events for attempts that failed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ NAMED_MAX = 5
 HOLDERS_COUNTED_MAX = 1_000
 """Where more holders wait, a place among them is not counted: that takes as long as there are holders."""
 UNCOUNTED = -1
-"""In the place of how many wait before one."""
+"""Stands for the number of those that wait before one, where they are not counted."""
 
 
-class Standing(NamedTuple):
-    """How a task that waits for a worker stands."""
+class PoolWait(NamedTuple):
+    """The wait of a task or a claim for an instance of its pool."""
 
     pool: str
     workers: int
     holders: tuple[str, ...]
-    """Who has a worker, such as `task build`."""
+    """The holders that have a worker, such as `task build`."""
     unready: int
     """Workers that nobody has and that are not ready either."""
     before: int | None
@@ -83,9 +83,9 @@ def place_of(ledger: Ledger, id_: str) -> int | None:
     return ledger.position(id_)
 
 
-def standing_of(
+def wait_of(
     pool: WorkerPool, before: int | None, objects: Objects, holders_of: Callable[[Instance], Sequence[str]]
-) -> Standing:
+) -> PoolWait:
     """Return how one stands that has so many before it, by the instances of the pool as they are now.
 
     `holders_of` names those that hold an instance, such as `task build`.
@@ -95,7 +95,7 @@ def standing_of(
     workers = [one for one in there if _is_of(one, pool)]
     held = sorted(holder for one in workers if one.spec.assignment for holder in holders_of(one)[:1])
     unready = sum(one.spec.assignment is None and not _is_ready(one) for one in workers)
-    return Standing(meta.name, len(workers), tuple(held), unready, before)
+    return PoolWait(meta.name, len(workers), tuple(held), unready, before)
 
 
 def _is_of(instance: Instance, pool: WorkerPool) -> bool:

@@ -1,0 +1,98 @@
+"""The ends of claims' holds: the instance is nobody's, and the claim is over, in one write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from rota.api import Claim, Instance
+from rota.api.instance import Assignment
+from rota.control.claims import lifecycle
+from rota.control.claims.runs import Runs
+from rota.control.holds.executor import Executor
+from rota.control.holds.handover import HandOver, Written
+from rota.control.holds.members import Member
+from rota.control.instances.states import USED
+from rota.registry import ApiError
+
+NOT_FOUND = 404
+
+
+class Releases:
+    """Takes instances from the claims that have them."""
+
+    def __init__(self, executor: Executor, runs: Runs, on_ended: Callable[[str], None]) -> None:
+        """`on_ended` gets the uid of a claim whose hold ends, before anybody else can have the instance."""
+        self._executor = executor
+        self._runs = runs
+        self._on_ended = on_ended
+
+    async def release(self, member: Member, ended: Claim) -> Claim | None:
+        """Write the end of a claim and of its hold. Returns None if the instance is gone. Raises `ApiError`."""
+        uid, ledger = ended.metadata.uid, self._executor.ledger(member.pool)
+        ledger.ending(uid, frees=False)
+        try:
+            written = await self._unassign(member, uid, ended)
+        except BaseException as error:
+            ledger.held_again(uid)
+            if isinstance(error, ApiError) and error.code == NOT_FOUND:
+                return None
+            raise
+        return cast(Claim, written.ended or ended)
+
+    def free(self, member: Member, assigned: Assignment) -> None:
+        """Free an instance from an assignment that no claim has any more."""
+        ledger = self._executor.ledger(member.pool)
+        for uid in ledger.holders_of(member.subject.uid):
+            ledger.ended(uid)
+        if self._runs.can_be_given_back(member, assigned.id) and not member.is_changing_hands:
+            self._executor.start(self._free(member, assigned.id))
+
+    async def _free(self, member: Member, id_: str) -> None:
+        if member.is_changing_hands:
+            return
+        try:
+            await self._unassign(member, id_, None)
+        except ApiError as error:
+            await self._executor.pause(error, f"{member.subject.name} could not be given back")
+            self._executor.look_again(member)
+        else:
+            self._executor.update(member)
+
+    async def _unassign(self, member: Member, id_: str, ends: Claim | None) -> Written:
+        """Write that an instance is nobody's."""
+        try:
+            with member.changing_hands():
+                is_forgotten = self._runs.is_forgotten(member, id_)
+                is_untouched = self._runs.is_untouched(member, id_)
+                marks = lifecycle.marks_at_end(member.instance, is_lost=is_forgotten, is_untouched=is_untouched)
+                written = await self._executor.writes.write(HandOver(member.subject, id_, None, ends, marks=marks))
+                if is_untouched:
+                    # From here on its holder begins nothing more there.
+                    self._on_ended(id_)
+                    if not self._runs.is_untouched(member, id_):
+                        written = written._replace(instance=await self._mark(member, id_))
+        except BaseException:
+            # News of it was passed over meanwhile: that its claim is over, say.
+            self._executor.look_again(member)
+            raise
+        self._runs.forget_instance(member.subject.uid)
+        assert written.instance is not None
+        member.learn(written.instance)
+        return written
+
+    async def _mark(self, member: Member, id_: str) -> Instance:
+        """Have an instance started anew: its holder got there while the end of the hold was written."""
+        kind: Any = Instance
+        subject = member.subject
+        mark = {"metadata": {"uid": subject.uid, "annotations": {USED: id_}}}
+        while True:
+            try:
+                written: Instance = await self._executor.client.patch(
+                    kind, subject.name, mark, namespace=subject.namespace, type="merge"
+                )
+                return written
+            except ApiError as error:
+                if error.code == NOT_FOUND:
+                    raise
+                await self._executor.pause(error, f"{member.subject.name} could not be marked")

@@ -1,0 +1,173 @@
+"""The beginning of holds: from the binding that a ledger has decided to the hold that is written, or to another try.
+
+A binding is made into a hand-over when it is written, by the state of then. What came of it is for the ledger:
+
+    written                     `bound`: the request holds the instance, unless it was cancelled meanwhile
+    a race (404, 409, 422)      `lost`: another instance is tried at once; this one is read again in a moment
+    the request is at fault     `refused`: it is dropped, and whoever made it gets the answer
+    the server is at fault      `lost`, after a pause
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rota.control.holds.handover import HandOver, Result, Written
+from rota.control.holds.members import Member, PoolKey
+from rota.control.holds.writes import Writes
+from rota.engine.clock import sleep
+from rota.pools import Binding
+from rota.registry import ApiError
+
+if TYPE_CHECKING:
+    from rota.control.holds.executor import Executor, Holders
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_SECONDS = 0.02
+"""After a race that was lost: what was faster is known by then."""
+RETRY_SECONDS = 1.0
+"""After an error of the server that is nobody's fault."""
+LOST_RACE = frozenset((404, 409, 422))
+"""Refusals of a change of an instance that is not in the expected state."""
+STATUS_RACE = LOST_RACE - {422}
+"""Refusals of a status because its object has changed; one with 422 cannot be stored as it is."""
+
+
+class Binder:
+    """Writes bindings, and other hand-overs: one at a time for each instance."""
+
+    def __init__(self, executor: Executor, writes: Writes) -> None:
+        self._executor = executor
+        self._writes = writes
+        self._waiting: dict[str, list[tuple[PoolKey, Binding]]] = {}
+        """By the uid of an instance that is changing hands, the bindings that are written after that."""
+
+    def bind(self, pool: PoolKey, binding: Binding) -> None:
+        """Write a binding with the other writes of this turn."""
+        self._writes.add(partial(self._begin, pool, binding), partial(self._receive, pool, binding))
+
+    def hand_over(self, member: Member, handover: HandOver) -> None:
+        """Write a hand-over that no binding asks for. Until it is written, no other one of the instance is."""
+        member.is_changing_hands = True
+
+        def receive(_: HandOver, result: Result) -> None:
+            if isinstance(result, Written):
+                self._changed_hands(member, result)
+            else:
+                seconds = self._pause_after(result, handover, f"{member.subject.name} could not change hands")
+                self._after(seconds, partial(self._not_changed_hands, member.subject.uid))
+
+        self._writes.add(lambda: handover, receive)
+
+    def _begin(self, pool: PoolKey, binding: Binding) -> HandOver | None:
+        member = self._executor.members.get(binding.instance)
+        stored = self._holders(binding).being_stored(binding.request.id)
+        if stored is not None:
+            stored.add_done_callback(lambda _: self.bind(pool, binding))
+            return None
+        if member is not None and member.is_changing_hands:
+            self._waiting.setdefault(binding.instance, []).append((pool, binding))
+            return None
+        try:
+            handover = self._holders(binding).begin(member, binding) if member is not None else None
+        except ApiError as error:
+            self._refuse(pool, binding, error)
+            return None
+        except Exception as error:
+            log.exception("an instance could not be given to a request")
+            message = f"it could not be given an instance: {error}"
+            self._refuse(pool, binding, ApiError(500, "InternalError", message))
+            return None
+        if handover is None:
+            self._lose(pool, binding)
+        elif member is not None and handover.subject is not None:
+            member.is_changing_hands = True
+        return handover
+
+    def _receive(self, pool: PoolKey, binding: Binding, handover: HandOver, result: Result) -> None:
+        if isinstance(result, Written):
+            self._written(pool, binding, handover, result)
+        elif self._holders(binding).is_at_fault(handover, result):
+            self._refuse(pool, binding, result)
+            self._not_changed_hands(binding.instance)
+        else:
+            seconds = self._pause_after(result, handover, f"a {binding.request.kind} could not be given an instance")
+            is_taken = handover.subject is not None
+            self._after(seconds, partial(self._lose, pool, binding, result, instance_taken=is_taken))
+
+    def _written(self, pool: PoolKey, binding: Binding, handover: HandOver, written: Written) -> None:
+        holders, member = self._holders(binding), self._executor.members.get(binding.instance)
+        if written.begun is None and not holders.by_instance:
+            # Where the backend is not atomic, that the request has the instance is written next.
+            self.bind(pool, binding)
+        else:
+            if member is not None and written.instance is not None:
+                member.learn(written.instance)
+            is_held = self._executor.ledger(pool).bound(binding)
+            holders.begun(binding, handover, written, member if is_held else None)
+            self._executor.carry_out(pool)
+        if member is not None and written.instance is not None:
+            self._changed_hands(member, written)
+
+    def _lose(
+        self, pool: PoolKey, binding: Binding, error: ApiError | None = None, *, instance_taken: bool = True
+    ) -> None:
+        """Bring a request back to its place."""
+        self._executor.ledger(pool).lost(binding, instance_taken=instance_taken)
+        self._executor.carry_out(pool)
+        self._holders(binding).not_begun(binding, error)
+        if instance_taken:
+            self._not_changed_hands(binding.instance)
+
+    def _refuse(self, pool: PoolKey, binding: Binding, error: ApiError) -> None:
+        """Drop a request; its instance is as free as before."""
+        self._holders(binding).refused(binding.request, error)
+        self._executor.ledger(pool).refused(binding)
+        self._executor.carry_out(pool)
+
+    # Instances that change hands.
+
+    def _changed_hands(self, member: Member, written: Written) -> None:
+        assert written.instance is not None
+        member.is_changing_hands = False
+        member.learn(written.instance)
+        for pool, binding in self._waiting.pop(member.subject.uid, ()):
+            self.bind(pool, binding)
+        self._executor.update(member)
+
+    def _not_changed_hands(self, instance: str) -> None:
+        """Read an instance again that somebody else may have taken; what has waited for it tries another one."""
+        member = self._executor.members.get(instance)
+        if member is not None:
+            member.is_changing_hands = False
+            self._executor.look_again(member)
+        for pool, binding in self._waiting.pop(instance, ()):
+            self._lose(pool, binding)
+
+    # Tries.
+
+    def _pause_after(self, error: ApiError, handover: HandOver, what: str) -> float:
+        """Return the seconds until something is tried again that was refused."""
+        changes_hands = handover.subject is not None
+        if error.code not in (LOST_RACE if changes_hands else STATUS_RACE):
+            log.warning("%s: %s", what, error)
+            return RETRY_SECONDS
+        is_seen_already = self._executor.client.in_process or changes_hands
+        return 0.0 if is_seen_already else LOOK_AGAIN_SECONDS
+
+    def _after(self, seconds: float, act: Callable[[], None]) -> None:
+        async def wait() -> None:
+            await sleep(self._executor.clock, seconds)
+            act()
+
+        if seconds:
+            self._executor.start(wait())
+        else:
+            act()
+
+    def _holders(self, binding: Binding) -> Holders:
+        return self._executor.holders(binding.request)

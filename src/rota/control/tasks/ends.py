@@ -1,0 +1,191 @@
+"""The ends of attempts: from an outcome to the status that says so, and to the runner that may forget it then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from rota.api import Task
+from rota.api.task import TaskStatus
+from rota.client import Key
+from rota.control.holds.binder import LOOK_AGAIN_SECONDS, RETRY_SECONDS, STATUS_RACE
+from rota.control.holds.executor import Executor
+from rota.control.holds.handover import HandOver, Result
+from rota.control.holds.members import Member
+from rota.control.holds.named import ByName
+from rota.control.holds.wanted import Wanted
+from rota.control.tasks.counting import TaskCounting
+from rota.control.tasks.lifecycle import after, assignment_id, is_large, without_findings
+from rota.control.tasks.placing import key_of, pool_of
+from rota.control.tasks.waits import warn
+from rota.engine.clock import sleep
+from rota.engine.objects import get
+from rota.registry import ApiError
+from rota.runtime.runner.jobs import Outcome
+from rota.runtime.runner.messages import Acknowledge
+from rota.runtime.runners import Runners
+
+log = logging.getLogger(__name__)
+
+KeepResult = Callable[[str, str, str, str], Awaitable[None]]
+GONE, INVALID = 404, 422
+
+
+class End(NamedTuple):
+    """An attempt that has ended, until that is written."""
+
+    key: Key
+    uid: str
+    outcome: Outcome
+    member: Member | None
+    """The worker whose runner is sent an acknowledgement when the outcome is written; None: there is none."""
+    is_bare: bool = False
+    """The findings of the attempt cannot be stored, and are left out."""
+
+
+class Ends:
+    """Writes outcomes. Each is written once, and acknowledged after that."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        runners: Runners,
+        pools: Wanted,
+        counting: TaskCounting,
+        keep_result: KeepResult,
+        ended: Callable[[End, Task | None], None],
+    ) -> None:
+        """`keep_result` stores a large result.
+
+        `ended` is called when nothing is to be written of an attempt any more, with the task as it was written.
+        """
+        self._executor = executor
+        self._runners = runners
+        self._pools = pools
+        self._keep_result = keep_result
+        self._counting = counting
+        self._ended = ended
+        self._outcomes: ByName[Outcome] = ByName()
+        """By the attempt's id, until they are written."""
+        self._repeated: dict[str, Member] = {}
+        """The workers whose runners report an outcome that is being written, perhaps because the worker was lost."""
+
+    def __contains__(self, attempt: str) -> bool:
+        """Report whether the outcome of an attempt is being written."""
+        return attempt in self._outcomes
+
+    def repeat(self, attempt: str, member: Member) -> None:
+        """Acknowledge an outcome that is being written to this worker as well."""
+        self._repeated[attempt] = member
+
+    def finish(self, end: End) -> None:
+        """Write that an attempt has ended. Its worker can be given to the next at once."""
+        self._outcomes.put(end.outcome.id, end.key, end.outcome)
+        if end.member is not None:
+            end.member.ends += 1
+        pool = self._pools.get(end.uid)
+        if pool is not None:
+            ledger = self._executor.ledger(pool)
+            ledger.ending(end.uid, frees=True)
+            ledger.ran(end.outcome.ended - end.outcome.started)
+        if is_large(end.outcome.result):
+            self._executor.start(self._keep(end))
+        else:
+            self._write(end)
+        if pool is not None:
+            self._executor.carry_out(pool)
+
+    def end(self, task: Task, outcome: Outcome) -> None:
+        """Write the outcome of an attempt, unless that is being written."""
+        if outcome.id not in self._outcomes:
+            uid = task.metadata.uid
+            self.finish(End(key_of(task), uid, outcome, self._pools.member(uid)))
+
+    def lost(self, task: Task) -> None:
+        """Write that an attempt has lost its worker: a failure if that is the task's own fault."""
+        now, status = self._executor.clock.time(), task.status or TaskStatus()
+        started = status.start_time.timestamp() if status.start_time is not None else now
+        message = f"its worker {status.instance_name} is gone"
+        lost = Outcome(assignment_id(task), "WorkerLost", started, now, message=message)
+        self.end(task, self._executor.judged(lost))
+
+    def cancelled(self, task: Task) -> None:
+        """Write the end of an attempt that was cancelled before a runner began it."""
+        now = self._executor.clock.time()
+        outcome = Outcome(assignment_id(task), "Cancelled", now, now, message="it was cancelled")
+        self.finish(End(key_of(task), task.metadata.uid, outcome, None))
+
+    async def _keep(self, end: End) -> None:
+        """Store a large result before it is written that there is one."""
+        while True:
+            try:
+                await self._keep_result(end.key.name, end.uid, end.key.namespace, end.outcome.result)
+                break
+            except OSError as error:
+                # The disk is full, say. Its runner has the outcome until it is written.
+                log.warning("the result of task %s cannot be kept: %s", end.key.name, error.strerror)
+                await sleep(self._executor.clock, RETRY_SECONDS)
+        self._write(end)
+
+    def _write(self, end: End) -> None:
+        self._executor.writes.add(partial(self._made, end), partial(self._receive, end))
+
+    def _made(self, end: End) -> HandOver | None:
+        """Return the task with the status that it has after an attempt; None: nobody waits for that."""
+        task = get(self._executor.objects, Task, end.key.name, end.key.namespace)
+        if task is None or task.metadata.uid != end.uid or task.over() or assignment_id(task) != end.outcome.id:
+            self._over(end)
+            return None
+        status = task.status or TaskStatus()
+        ended = after(task, status, status.instance_name or "", end.outcome)
+        return HandOver(ends=msgspec.structs.replace(task, status=ended))
+
+    def _receive(self, end: End, handover: HandOver, result: Result) -> None:
+        if not isinstance(result, ApiError):
+            self._count(end, result.ended)
+            self._over(end, result.ended)
+        elif result.code == GONE:
+            self._over(end)
+        elif result.code == INVALID and not end.is_bare:
+            # It would be refused for ever, whatever else changes.
+            self._write(end._replace(outcome=without_findings(end.outcome, str(result)), is_bare=True))
+        else:
+            self._executor.start(self._again(end, result))
+
+    async def _again(self, end: End, error: ApiError) -> None:
+        """Write an end once more: the task has changed meanwhile, or the server has a problem."""
+        if error.code not in STATUS_RACE:
+            log.warning("the end of task %s could not be written: %s", end.key.name, error)
+            await sleep(self._executor.clock, RETRY_SECONDS)
+        elif not self._executor.client.in_process:
+            await sleep(self._executor.clock, LOOK_AGAIN_SECONDS)
+        self._write(end)
+
+    def _over(self, end: End, task: Task | None = None) -> None:
+        """Nothing more is to be written of an attempt: its runner may forget it."""
+        self._outcomes.pop(end.outcome.id)
+        pool = self._pools.get(end.uid)
+        repeated = self._repeated.pop(end.outcome.id, None)
+        if end.member is not None:
+            end.member.ends -= 1
+        if (reporter := end.member or repeated) is not None:
+            self._runners.send(reporter.subject, Acknowledge(end.outcome.id))
+        if pool is not None:
+            self._executor.ledger(pool).ended(end.uid)
+        self._ended(end, task)
+        if pool is not None:
+            self._executor.carry_out(pool)
+
+    def _count(self, end: End, task: Task) -> None:
+        outcome, pool = end.outcome, pool_of(task)
+        warn(self._executor.events, self._executor.objects, task, outcome.reason, outcome.message)
+        self._counting.ran(task, outcome.ended - outcome.started)
+        if task.over():
+            self._counting.completed(task)
+            if end.uid in self._pools:
+                self._executor.complete(pool)
+        self._executor.forget_if_gone(pool)
