@@ -12,7 +12,7 @@ from rota.client import Client
 from rota.client.backend import Written
 from rota.control.schedules.finalizers import FINALIZER
 from rota.control.schedules.firing import Firing
-from rota.control.schedules.runs import Runs
+from rota.control.schedules.runs import ScheduleRuns
 from rota.registry import Operation
 from rota.registry.errors import unavailable
 from tests.schedules.scene import MINUTE, OneByOne, Scene, restarted, scene_in
@@ -95,7 +95,7 @@ async def test_one_who_is_behind_does_not_make_again_what_was_written_down_and_d
         (task,) = await scene.tasks()
         await scene.delete(task)
         context: Any = SimpleNamespace(client=Client(OneByOne(scene.world.registry)), clock=scene.clock)
-        firing = Firing(context, Runs(), lambda schedule: cron(schedule.spec.cron))
+        firing = Firing(context, ScheduleRuns(), lambda schedule: cron(schedule.spec.cron))
         await firing.alone(old)
         assert await scene.tasks() == []
 

@@ -29,7 +29,7 @@ Headers = list[tuple[bytes, bytes]]
 
 GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS
 GZIP_PARTS_MAX: Final = 64
-"""Of one answer. Servers send one."""
+"""Parts of one answer. Servers send one."""
 CONTINUE: Final = 100
 SWITCHING_PROTOCOLS: Final = 101
 

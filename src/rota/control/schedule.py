@@ -21,7 +21,7 @@ from rota.control.schedules.firing import Firing, Launch
 from rota.control.schedules.making import COUNTED
 from rota.control.schedules.planner import TickPlan, plan
 from rota.control.schedules.prepared import READY_MAX, PreparedLaunches
-from rota.control.schedules.runs import Run, Runs, to_note, too_many, with_runs
+from rota.control.schedules.runs import Run, ScheduleRuns, to_note, too_many, with_runs
 from rota.control.schedules.statuses import (
     INVALID_SCHEDULE,
     clock_behind,
@@ -73,7 +73,7 @@ class Schedules(ReadyGate[Schedule]):
         super().__init__(Schedule)
         self._plane = plane
         self._look_seconds = look_seconds
-        self._runs = Runs()
+        self._runs = ScheduleRuns()
         self._unrecorded = UnrecordedTasks()
         self._written: dict[str, float] = {}
         """The time of the last write of each status that lacks the results of runs."""

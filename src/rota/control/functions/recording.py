@@ -23,7 +23,7 @@ from rota.client import Client, Key, Operation
 from rota.control.functions.call_tasks import CALL_LABEL, KEPT_AS, WAITED_FOR, as_created, ended_status, label_of
 from rota.control.functions.moulds import Moulds
 from rota.control.functions.served import CallOutcome
-from rota.control.functions.writes import Writes
+from rota.control.functions.writes import CallWrites
 from rota.control.tasks.lifecycle import is_large, result_of, time_of
 from rota.engine.clock import Clock, sleep
 from rota.engine.fence import Deposed
@@ -110,7 +110,7 @@ class Recorder:
         """Set while there are calls that will expire."""
         self._deleting: set[asyncio.Task[None]] = set()
         self._moulds = Moulds(client)
-        self._writes = Writes(client)
+        self._writes = CallWrites(client)
 
     def begin(self) -> Callable[[], None]:
         self._kept.clear()

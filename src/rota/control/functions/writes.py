@@ -1,4 +1,4 @@
-"""Writes of one iteration of the event loop, sent together. Each succeeds or fails on its own."""
+"""CallWrites of one iteration of the event loop, sent together. Each succeeds or fails on its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rota.registry import Answer
 from rota.registry.errors import ApiError
 
 
-class Writes:
+class CallWrites:
     """Sends writes to a client. A cancelled writer does not cancel its write."""
 
     def __init__(self, client: Client) -> None:

@@ -20,7 +20,7 @@ from rota.control.gate import Problem, status_of
 from rota.control.schedules.finalizers import release, with_finalizer
 from rota.control.schedules.making import Body, task_name, task_of
 from rota.control.schedules.planner import TickPlan, plan
-from rota.control.schedules.runs import Run, Runs, identity, schedule_of, with_runs
+from rota.control.schedules.runs import Run, ScheduleRuns, identity, schedule_of, with_runs
 from rota.control.schedules.statuses import (
     INVALID_TASK,
     invalid_task,
@@ -94,7 +94,7 @@ class Launch(NamedTuple):
 class Firing:
     """Fires schedules that are due."""
 
-    def __init__(self, context: Context, runs: Runs, read: Read) -> None:
+    def __init__(self, context: Context, runs: ScheduleRuns, read: Read) -> None:
         self._context = context
         self._client = context.client
         self._runs = runs

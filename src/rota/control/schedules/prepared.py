@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rota.api import Schedule
 from rota.control.schedules.firing import Firing, Launch
 from rota.control.schedules.heap import Heap
-from rota.control.schedules.runs import Run, Runs
+from rota.control.schedules.runs import Run, ScheduleRuns
 from rota.control.schedules.ticker import SOON_SECONDS
 
 READY_MIN = 20
@@ -33,7 +33,7 @@ class _Prepared(NamedTuple):
 
 
 class PreparedLaunches:
-    def __init__(self, heap: Heap, runs: Runs, find: Callable[[str], Schedule | None]) -> None:
+    def __init__(self, heap: Heap, runs: ScheduleRuns, find: Callable[[str], Schedule | None]) -> None:
         self._heap = heap
         self._runs = runs
         self._find = find

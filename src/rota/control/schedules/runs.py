@@ -130,7 +130,7 @@ def replaced(status: ScheduleStatus, fields: dict[str, object]) -> ScheduleStatu
     return msgspec.structs.replace(status, **changed) if changed else status
 
 
-class Runs:
+class ScheduleRuns:
     """The runs of all schedules."""
 
     def __init__(self) -> None:

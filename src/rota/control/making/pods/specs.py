@@ -210,7 +210,7 @@ def _variables(obj: Instance, numbers: Mapping[str, int]) -> list[dict[str, str]
 
 
 def _resources(said: Resources | None, counted: Size | None) -> dict[str, Any]:
-    """What a container says itself; else its share of what the instance asks for, as a request."""
+    """Return the resources that a container states; else its share of those of the instance, as a request."""
     if said is not None:
         amounts: dict[str, dict[str, Any]] = msgspec.to_builtins(said)
         # A Pod has no limit of processes: the node has one for all.
