@@ -65,6 +65,7 @@ async def test_each_is_decided_on_what_those_before_it_have_written(registry: Re
 
 async def test_all_are_published_together(registry: Registry) -> None:
     told: list[list[Event]] = []
+    pacing.never_slice(asyncio.get_running_loop())
     registry.store.subscribe(told.append)
     await registry.write_each([creation(f"n{i}") for i in range(100)])
     assert [len(events) for events in told] == [100]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rota.control.leading import Leading
+from rota.registry import pacing
 from rota.server import controllers as of_a_server
 from rota.testing import Call, Project, Result
 from rota.testing import plane as of_a_project
@@ -314,6 +315,13 @@ def an_hour() -> list[str]:
 
 def test_the_same_project_is_the_same_again() -> None:
     assert an_hour() == an_hour()
+
+
+def test_how_fast_the_machine_is_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = an_hour()
+    for name in ("FREE_SECONDS", "SLICE_SECONDS", "WRITING_SLICE_SECONDS", "OWN_SLICE_SECONDS"):
+        monkeypatch.setattr(pacing, name, 0.0)
+    assert an_hour() == before
 
 
 def test_a_server_a_fleet_and_a_project_are_wired_by_the_same_class() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from types import TracebackType
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 FREE_SECONDS = 0.002
 """Work that takes less time never waits. Most work does."""
@@ -17,7 +18,18 @@ WRITING_SLICE_SECONDS = 0.005
 OWN_SLICE_SECONDS = 0.02
 """Length of a slice of a batch of the server itself."""
 
+_unsliced: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+
+def never_slice(loop: asyncio.AbstractEventLoop) -> None:
+    """Have no work on this loop sliced, so that its order does not depend on how fast the machine is."""
+    _unsliced.add(loop)
+
+
+def _in(seconds: float) -> float:
+    """Return when a slice of this length is over that begins now."""
+    return math.inf if asyncio.get_running_loop() in _unsliced else time.monotonic() + seconds
 
 
 class Pace:
@@ -27,7 +39,7 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._until = time.monotonic() + FREE_SECONDS
+        self._until = _in(FREE_SECONDS)
         self._lock: asyncio.Lock | None = None
 
     async def __aenter__(self) -> Pace:
@@ -46,7 +58,7 @@ class Pace:
             await lock.acquire()
             self._lock = lock
         await asyncio.sleep(0)
-        self._until = time.monotonic() + SLICE_SECONDS
+        self._until = _in(SLICE_SECONDS)
 
     def rest(self) -> None:
         """Let others run: call it before waiting for something else."""
@@ -78,7 +90,7 @@ class Slices:
 
     def __init__(self, caller: str = "") -> None:
         self._caller = caller
-        self._until = time.monotonic() + (FREE_SECONDS if caller else OWN_SLICE_SECONDS)
+        self._until = _in(FREE_SECONDS if caller else OWN_SLICE_SECONDS)
         self._queue: asyncio.Lock | None = None
         self._slice: asyncio.Lock | None = None
 
@@ -111,7 +123,7 @@ class Slices:
             self._slice = batches.slice
         else:
             await asyncio.sleep(0)
-        self._until = time.monotonic() + (WRITING_SLICE_SECONDS if self._caller else OWN_SLICE_SECONDS)
+        self._until = _in(WRITING_SLICE_SECONDS if self._caller else OWN_SLICE_SECONDS)
 
     def rest(self) -> None:
         """Let others run: call it before waiting for something else."""

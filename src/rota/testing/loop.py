@@ -6,6 +6,8 @@ import asyncio
 import selectors
 from collections.abc import Callable
 
+from rota.registry.pacing import never_slice
+
 MOMENT_SECONDS = 0.1
 """Timers of the machine's clock that are due sooner are waited for: they end real work in progress."""
 
@@ -16,6 +18,7 @@ class IdleLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._asked = _Selector()
         super().__init__(self._asked)
+        never_slice(self)
 
     def run_idle(self, idle: Callable[[], None]) -> None:
         """Run until `stop`. Whenever nothing is ready, `idle` is called, which must make something ready, or stop."""
