@@ -1,4 +1,4 @@
-"""The agent of a box, spoken to as its runner does."""
+"""The agent of a box, spoken to as its runner does: the one in Python, and the one in C."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rota.runtime.composing import AGENT
 from rota.runtime.keeper.kernel import descendants_of
 from rota.runtime.runner.agent import LENGTH_BYTES
 from tests.runtime.homes import unsearchable
+from tests.workers import agents
 
 SECONDS_MAX = 20.0
 DAEMON = "(setsid sh -c 'echo $$ > {note}; exec sleep 1000' &) ; while ! test -s {note}; do :; done"
@@ -29,12 +28,12 @@ DAEMON = "(setsid sh -c 'echo $$ > {note}; exec sleep 1000' &) ; while ! test -s
 class Spoken:
     """An agent, and what it said that nobody asked for yet."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, argv: Sequence[str]) -> None:
         self.folder = folder
         self.control, its = socket.socketpair()
         self.control.settimeout(SECONDS_MAX)
         self.process = subprocess.Popen(
-            [sys.executable, *AGENT], stdin=its.fileno(), env={"PATH": os.environ["PATH"], "OWN": "box"}, cwd="/"
+            argv, stdin=its.fileno(), env={"PATH": os.environ["PATH"], "OWN": "box"}, cwd="/"
         )
         its.close()
         self._arrived = b""
@@ -107,9 +106,9 @@ class Spoken:
             self.process.wait()
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> Iterator[Spoken]:
-    spoken = Spoken(tmp_path)
+@pytest.fixture(params=agents.KINDS)
+def agent(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Spoken]:
+    spoken = Spoken(tmp_path, agents.argv(request.param))
     yield spoken
     with contextlib.suppress(OSError):
         spoken.clear()
