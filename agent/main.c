@@ -115,7 +115,8 @@ static bool carry_out(void) {
         return true;
     case CLEAR: {
         commands_mark_kept(message.but, message.kept);
-        unsigned left = clear(message.alone, message.kept > 0);
+        /* Everything in /proc is the box's only if it has a namespace of its own, which begins here or right above. */
+        unsigned left = clear(message.alone && (getpid() == FIRST || getppid() == FIRST), message.kept > 0);
         commands_report();
         if (!answers_send() || !answers_have_room())
             return false;

@@ -18,7 +18,7 @@ import pytest
 from rota.runtime.keeper.kernel import descendants_of
 from rota.runtime.runner.agent import LENGTH_BYTES
 from tests.runtime.homes import unsearchable
-from tests.workers import agents
+from tests.agent import programs
 
 SECONDS_MAX = 20.0
 DAEMON = "(setsid sh -c 'echo $$ > {note}; exec sleep 1000' &) ; while ! test -s {note}; do :; done"
@@ -106,9 +106,9 @@ class Spoken:
             self.process.wait()
 
 
-@pytest.fixture(params=agents.KINDS)
+@pytest.fixture(params=programs.KINDS)
 def agent(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Spoken]:
-    spoken = Spoken(tmp_path, agents.argv(request.param))
+    spoken = Spoken(tmp_path, programs.argv(request.param))
     yield spoken
     with contextlib.suppress(OSError):
         spoken.clear()
