@@ -142,7 +142,9 @@ static size_t frame_length(void) {
     return (size_t)byte[0] << 24 | (size_t)byte[1] << 16 | (size_t)byte[2] << 8 | byte[3];
 }
 
+/* False: there were more than a message can have. */
 static bool keep_descriptors(struct msghdr *header) {
+    bool were_all = !(header->msg_flags & MSG_CTRUNC);
     for (struct cmsghdr *one = CMSG_FIRSTHDR(header); one != NULL; one = CMSG_NXTHDR(header, one)) {
         if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_RIGHTS)
             continue;
@@ -150,13 +152,15 @@ static bool keep_descriptors(struct msghdr *header) {
         for (size_t at = 0; at < count; at++) {
             int descriptor;
             memcpy(&descriptor, CMSG_DATA(one) + at * sizeof descriptor, sizeof descriptor);
-            if (descriptors_had < DESCRIPTORS_MAX)
+            if (descriptors_had < DESCRIPTORS_MAX) {
                 descriptors[descriptors_had++] = descriptor;
-            else
+            } else {
                 close(descriptor);
+                were_all = false;
+            }
         }
     }
-    return !(header->msg_flags & MSG_CTRUNC);
+    return were_all;
 }
 
 /* Read of one message what is there of it, and do what it says when it is whole. False: the connection is over. */

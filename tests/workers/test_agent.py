@@ -17,8 +17,8 @@ import pytest
 
 from rota.runtime.keeper.kernel import descendants_of
 from rota.runtime.runner.agent import LENGTH_BYTES
-from tests.runtime.homes import unsearchable
 from tests.agent import programs
+from tests.runtime.homes import unsearchable
 
 SECONDS_MAX = 20.0
 DAEMON = "(setsid sh -c 'echo $$ > {note}; exec sleep 1000' &) ; while ! test -s {note}; do :; done"
