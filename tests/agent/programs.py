@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import shutil
 import subprocess
@@ -21,10 +22,11 @@ TARGETS = {"c": "agent", "sanitized": "agent-sanitized", "fuzz": "fuzz"}
 
 
 @functools.cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Where this process builds. Other users run it there, too; it is removed when the process ends."""
-    folder = tempfile.TemporaryDirectory(prefix="rota-agent-")
-    Path(folder.name).chmod(0o755)
+def _folder() -> Path:
+    """Return where this process builds. Other users run it there, too; it is removed when the process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="rota-agent-"))
+    folder.chmod(0o755)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
@@ -33,8 +35,8 @@ def built(kind: str) -> Path | str:
     """Return the program of a kind, or why there is none."""
     if shutil.which("cc") is None or shutil.which("make") is None:
         return "the agent in C is built with make and cc, of which one is not installed"
-    target = Path(_folder().name, TARGETS[kind])
-    make = ["make", "-s", "-C", str(SOURCES), f"BUILD={_folder().name}", str(target)]
+    target = _folder() / TARGETS[kind]
+    make = ["make", "-s", "-C", str(SOURCES), f"BUILD={_folder()}", str(target)]
     done = subprocess.run(make, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX, check=False)
     if "cannot find -l" in done.stderr:
         return f"this machine has no libraries to build the {kind} agent with"
