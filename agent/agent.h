@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 enum {
@@ -29,6 +30,7 @@ enum {
     PROCESSES_MAX = 65536,        /* that one look takes in; what is beyond it is left for the next look */
     NO_PROGRAM = 127,
     NO_PERMISSION = 126,
+    EMPTIED_MAX = 8,              /* folders */
     FIRST = 1,                    /* the process that a namespace ends with */
 };
 
@@ -95,6 +97,22 @@ void clearing_begin(void);
 unsigned clear(bool alone, bool keeps);
 /* Whether what commands inherit of this process is not what it was at the beginning. */
 bool is_changed(void);
+
+/* Entries of a folder, as the kernel writes them. */
+struct entry {
+    uint64_t inode;
+    int64_t offset;
+    unsigned short length;
+    unsigned char type;
+    char name[];
+};
+
+/* emptying.c */
+
+/* Remove what is in a folder. False: not all could be, or not in time. */
+bool empty_folder(const char *path);
+/* Remove shared memory, queues and semaphores that outlive processes. */
+bool empty_ipc(void);
 
 /* main.c */
 

@@ -42,15 +42,6 @@ static struct process processes[PROCESSES_MAX];
 static size_t found;
 static bool lists_children;
 
-/* Entries of a folder, as the kernel writes them. */
-struct entry {
-    uint64_t inode;
-    int64_t offset;
-    unsigned short length;
-    unsigned char type;
-    char name[];
-};
-
 static int open_in_proc(const char *format, int pid, int thread, int flags) {
     char path[PATH_BYTES_MAX];
     snprintf(path, sizeof path, format, pid, thread);

@@ -2,7 +2,8 @@
  *
  *     agent                                          the runner is at the other end of standard input
  *     agent --connect SOCKET --runner UID            the runner listens at a socket, and has this uid
- *     agent --connect SOCKET --runner UID --as-child   the same for tests: not as the first process of a namespace
+ *     …  --empty FOLDER … --empty-ipc                between two runners, remove what is there, and System V's objects
+ *     …  --as-child                                  for tests: not as the first process of a namespace
  *     agent --install FILE                           copy this program to a file, and end
  *
  * README.md has the protocol, and what it holds against whoever runs beside it. */
@@ -42,7 +43,9 @@ enum {
 struct options {
     const char *socket, *install;
     long runner;
-    bool is_child;
+    bool is_child, empties_ipc;
+    const char *emptied[EMPTIED_MAX];
+    int emptied_count;
 };
 
 static _Alignas(PAGE_BYTES) char frame[LENGTH_BYTES + MESSAGE_BYTES_MAX];
@@ -272,6 +275,16 @@ _Noreturn static void serve_runners(const struct options *options) {
             exit(NOT_CLEARED);
         }
         commands_forget();
+        for (int at = 0; at < options->emptied_count; at++) {
+            if (!empty_folder(options->emptied[at])) {
+                note("it cannot be emptied: ", options->emptied[at]);
+                exit(NOT_CLEARED);
+            }
+        }
+        if (options->empties_ipc && !empty_ipc()) {
+            note("shared memory, queues or semaphores cannot be removed", "");
+            exit(NOT_CLEARED);
+        }
         if (is_changed()) {
             note("its limits were changed", "");
             exit(CHANGED);
@@ -311,6 +324,10 @@ static bool read_options(int count, char **arguments, struct options *options) {
                 return false;
         } else if (strcmp(arguments[at], "--as-child") == 0) {
             options->is_child = true;
+        } else if (strcmp(arguments[at], "--empty-ipc") == 0) {
+            options->empties_ipc = true;
+        } else if (strcmp(arguments[at], "--empty") == 0 && has_value && options->emptied_count < EMPTIED_MAX) {
+            options->emptied[options->emptied_count++] = arguments[++at];
         } else if (strcmp(arguments[at], "--install") == 0 && has_value) {
             options->install = arguments[++at];
         } else {
@@ -318,7 +335,7 @@ static bool read_options(int count, char **arguments, struct options *options) {
         }
     }
     if (options->socket == NULL)
-        return options->runner < 0 && !options->is_child;
+        return options->runner < 0 && !options->is_child && !options->empties_ipc && options->emptied_count == 0;
     return options->runner >= 0 && options->install == NULL &&
            strlen(options->socket) < sizeof ((struct sockaddr_un *)0)->sun_path;
 }
@@ -328,7 +345,7 @@ int main(int count, char **arguments, char **environment) {
     sigset_t taken;
     settle_descriptors();
     if (!read_options(count, arguments, &options)) {
-        note("it takes nothing, --connect SOCKET --runner UID [--as-child], or --install FILE", "");
+        note("it takes nothing, --install FILE, or --connect SOCKET --runner UID [--empty FOLDER …] [--empty-ipc]", "");
         return USAGE;
     }
     if (options.install != NULL)

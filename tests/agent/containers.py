@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import io
 import os
 import shutil
@@ -21,7 +20,24 @@ from tests.runtime_container.conftest import podman
 
 UID = 1000
 SECONDS_MAX = 60.0
-APPLETS = ("cat", "chmod", "echo", "grep", "id", "kill", "ls", "renice", "rm", "setsid", "sh", "sleep", "touch")
+APPLETS = (
+    "cat",
+    "chmod",
+    "echo",
+    "grep",
+    "id",
+    "kill",
+    "ln",
+    "ls",
+    "mkdir",
+    "renice",
+    "rm",
+    "seq",
+    "setsid",
+    "sh",
+    "sleep",
+    "touch",
+)
 IMPOSTER = """
 #include <fcntl.h>
 #include <string.h>
@@ -48,6 +64,21 @@ int main(int count, char **arguments) {
         }
         close(one);
     }
+}
+"""
+
+LEAVER = """
+#include <fcntl.h>
+#include <mqueue.h>
+#include <sys/msg.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
+/* Leaves what outlives it. None of it can be read by anybody. */
+int main(void) {
+    int ok = 1;
+    for (int number = 0; number < 3; number++)
+        ok = ok && shmget(IPC_PRIVATE, 4096, 0) >= 0 && msgget(IPC_PRIVATE, 0) >= 0 && semget(IPC_PRIVATE, 2, 0) >= 0;
+    return !ok || mq_open("/left", O_RDWR | O_CREAT, 0, 0) < 0;
 }
 """
 
@@ -107,6 +138,7 @@ class Pod:
             *("--network=none", "--pids-limit=500", "--env=PATH=/bin", "--workdir=/"),
             *(f"--volume={self.shared}:/rota:ro", f"--volume={self.storage}:/storage", image),
             *("/rota/agent", "--connect", "/rota/agent.sock", "--runner", str(os.getuid())),
+            *("--empty", "/dev/shm", "--empty", "/dev/mqueue", "--empty", "/nowhere", "--empty-ipc"),
         )
 
     def again(self) -> None:
@@ -124,6 +156,13 @@ class Pod:
 
     def exit_code(self) -> int:
         return int(podman(self.engine, "wait", self.name))
+
+    def add(self, source: str) -> str:
+        """Compile a program for what runs in the container. Return where it is there."""
+        target = self.storage / f"program-{len(os.listdir(self.storage))}"
+        argv = ["cc", "-static", "-x", "c", "-", "-o", str(target)]
+        subprocess.run(argv, input=source.encode(), check=True, timeout=SECONDS_MAX)
+        return f"/storage/{target.name}"
 
     def close(self) -> None:
         self.agents.close()
@@ -168,12 +207,3 @@ async def said(box: ConnectedBox, *argv: str) -> tuple[int, str]:
     os.close(nothing)
     with open(reading, "rb") as file:
         return code, (file.read() or b"").decode()
-
-
-@functools.cache
-def imposter(folder: Path) -> Path:
-    """Build a program that says that it is the agent."""
-    target = folder / "imposter"
-    compile_ = ["cc", "-static", "-x", "c", "-", "-o", str(target)]
-    subprocess.run(compile_, input=IMPOSTER.encode(), check=True, timeout=SECONDS_MAX)
-    return target

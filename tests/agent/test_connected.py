@@ -41,7 +41,7 @@ class Container:
     async def begin(self) -> None:
         self.process = await asyncio.create_subprocess_exec(
             *(str(program(self.kind)), "--connect", str(self.folder / "agent.sock")),
-            *("--runner", str(os.getuid()), "--as-child"),
+            *("--runner", str(os.getuid()), "--as-child", "--empty", str(self.folder / "emptied")),
             stdin=asyncio.subprocess.DEVNULL,
             env={"PATH": os.environ["PATH"]},
             cwd="/",
@@ -262,6 +262,33 @@ async def test_an_agent_without_a_runner_ends_when_its_container_does(tmp_path: 
         container.process.terminate()
         # It may not have begun to look for signals.
         assert await container.process.wait() in (0, -15)
+
+
+@KINDS
+def test_a_folder_is_emptied_between_two_boxes_and_links_are_not_followed(tmp_path: Path, kind: str) -> None:
+    @apart
+    async def test() -> None:
+        emptied, other = tmp_path / "emptied", tmp_path / "other"
+        for folder in (emptied, other):
+            folder.mkdir()
+        (other / "file").touch()
+        async with contained(tmp_path, kind) as container:
+            async with boxed(container):
+                for number in range(300):
+                    (emptied / str(number)).touch()
+                (emptied / "link").symlink_to(other)
+                (emptied / ".rota-0").mkdir()
+                at = emptied / "deep"
+                for _ in range(200):
+                    at.mkdir()
+                    (at / "-x\n").touch()
+                    (at / "empty").mkdir(0o000)
+                    (at / "link").symlink_to(other)
+                    at = at / "deep"
+                (emptied / "deep" / "deep").chmod(0o000)
+            assert os.listdir(emptied) == [] and os.listdir(other) == ["file"]
+
+    test()
 
 
 @apart

@@ -15,7 +15,18 @@ from rota.runtime.runner import connected_box
 from rota.runtime.runner.agent import is_running
 from rota.runtime.runner.box import BoxLost
 from rota.runtime.runner.connected_box import ConnectedBox
-from tests.agent.containers import UID, Pod, appears, imposter, processes_with, said, sh, with_a_shell, with_the_agent
+from tests.agent.containers import (
+    IMPOSTER,
+    LEAVER,
+    UID,
+    Pod,
+    appears,
+    processes_with,
+    said,
+    sh,
+    with_a_shell,
+    with_the_agent,
+)
 from tests.runtime_container.conftest import found, podman
 
 pytestmark = pytest.mark.timeout(300)
@@ -154,13 +165,36 @@ async def test_a_reset_leaves_nothing_for_the_next_box(pod: Pod) -> None:
         assert processes_with(first) == [first]
 
 
-async def test_an_imposter_is_not_taken_for_the_agent_when_the_runner_restarts(pod: Pod, tmp_path: Path) -> None:
-    program = imposter(tmp_path)
-    (pod.storage / "imposter").write_bytes(program.read_bytes())
-    (pod.storage / "imposter").chmod(0o755)
+DEEP = """
+cd /dev/shm
+for number in $(seq 400); do mkdir d && echo > d/file && cd d || exit 1; done
+cd /dev/shm
+mkdir other locked locked/inner && echo > locked/inner/file && ln -s /storage link && chmod 0 locked/inner locked
+"""
+
+
+async def test_what_outlives_processes_is_gone_for_the_next_box(pod: Pod) -> None:
+    leaver = pod.add(LEAVER)
+    (pod.storage / "kept").touch()
+    shown = "cat /proc/sysvipc/shm /proc/sysvipc/msg /proc/sysvipc/sem | grep -v key; ls -A /dev/shm /dev/mqueue"
     box = ConnectedBox(pod.agents)
     await box.start()
-    script = "for i in 1 2 3 4; do setsid /storage/imposter /rota/agent.sock /storage/got & done"
+    assert await sh(box, DEEP) == (0, "")
+    assert await sh(box, leaver) == (0, "")
+    assert len((await sh(box, shown))[1].split()) > 9
+    await box.stop()
+    box = ConnectedBox(pod.agents)
+    await box.start()
+    assert (await sh(box, shown))[1].split() == ["/dev/mqueue:", "/dev/shm:"]
+    assert (pod.storage / "kept").exists()
+    await box.stop()
+
+
+async def test_an_imposter_is_not_taken_for_the_agent_when_the_runner_restarts(pod: Pod) -> None:
+    imposter = pod.add(IMPOSTER)
+    box = ConnectedBox(pod.agents)
+    await box.start()
+    script = f"for i in 1 2 3 4; do setsid {imposter} /rota/agent.sock /storage/got & done"
     assert (await sh(box, script))[0] == 0
     await appears(pod.storage / "got")
     first = pod.first()

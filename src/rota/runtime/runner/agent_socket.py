@@ -135,9 +135,13 @@ class AgentSocket:
     async def _accepted(self) -> Connection:
         self.listen()
         assert self._listening is not None
-        loop = asyncio.get_running_loop()
         while True:
-            control, _ = await loop.sock_accept(self._listening)
+            # Not `sock_accept`, which loses a connection when it is cancelled.
+            await _readable(self._listening.fileno())
+            try:
+                control, _ = self._listening.accept()
+            except BlockingIOError:
+                continue
             try:
                 async with asyncio.timeout(HELLO_SECONDS_MAX):
                     connection = await self._recognized(control)
