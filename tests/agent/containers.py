@@ -132,9 +132,9 @@ class Pod:
         """As an init container does, which has no shell to copy with."""
         self._run("--rm", f"--volume={self.shared}:/rota", of_the_agent, "/agent", "--install", "/rota/agent")
 
-    def start(self, image: str) -> None:
+    def start(self, image: str, uid: int = UID) -> None:
         self._run(
-            *("--detach", f"--name={self.name}", f"--user={UID}:{UID}", "--cap-drop=all", "--read-only"),
+            *("--detach", f"--name={self.name}", f"--user={uid}:{uid}", "--cap-drop=all", "--read-only"),
             *("--network=none", "--pids-limit=500", "--env=PATH=/bin", "--workdir=/"),
             *(f"--volume={self.shared}:/rota:ro", f"--volume={self.storage}:/storage", image),
             *("/rota/agent", "--connect", "/rota/agent.sock", "--runner", str(os.getuid())),

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import socket
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -172,6 +173,22 @@ async def test_who_has_not_the_key_is_not_taken_for_the_agent_of_a_runner_that_w
         await container.begin()  # One that was restarted at the same time: nobody can know it.
         with pytest.raises(BoxLost, match="has to be replaced"):
             await ConnectedBox(container.agents).start()
+
+
+def test_an_agent_says_nothing_to_a_listener_with_another_uid_than_the_runners(tmp_path: Path) -> None:
+    listening = socket.socket(socket.AF_UNIX)
+    listening.settimeout(20)
+    listening.bind(str(tmp_path / "agent.sock"))
+    listening.listen()
+    argv = ["--connect", str(tmp_path / "agent.sock"), "--runner", str(os.getuid() + 1), "--as-child"]
+    with subprocess.Popen([program("c"), *argv], stderr=subprocess.DEVNULL) as process:
+        for _ in range(3):
+            control, _ = listening.accept()
+            control.settimeout(20)
+            assert control.recv(1) == b""
+            control.close()
+        process.kill()
+    listening.close()
 
 
 @apart

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ from rota.runtime.runner import connected_box
 from rota.runtime.runner.agent import is_running
 from rota.runtime.runner.box import BoxLost
 from rota.runtime.runner.connected_box import ConnectedBox
+from rota.runtime.runner.executor import Executor
+from rota.runtime.runner.jobs import Job
+from rota.runtime.runner.journal import Journal
 from tests.agent.containers import (
     IMPOSTER,
     LEAVER,
@@ -82,6 +86,28 @@ async def test_commands_run_in_an_image_with_nothing_in_it(bare: Pod, images: tu
     code, text = await said(box, "/rota/agent", "--unknown")
     assert code == 64 and "rota agent: it takes" in text
     await box.stop()
+
+
+async def test_a_task_has_its_outcome_and_leaves_nothing(pod: Pod, box: ConnectedBox, tmp_path: Path) -> None:
+    journal = Journal(pod.private / "journal")
+    executor = Executor(journal)
+    script = "(setsid sleep 1000 &); cat; echo $KEY > /dev/stdout; echo ::rota output a=1; kill -SEGV $$"
+    job = Job(
+        id="job",
+        kind="command",
+        argv=("sh", "-c", script),
+        env={"KEY": "of the job"},
+        cwd="/storage",
+        stdin="given\n",
+        log=str(tmp_path / "log"),
+    )
+    outcome = await executor.run(box, job, home="/storage")
+    assert (outcome.reason, outcome.exit_code, outcome.outputs) == ("Failed", 128 + signal.SIGSEGV, {"a": "1"})
+    assert (tmp_path / "log").read_text() == "given\nof the job\n::rota output a=1\n"
+    first = pod.first()
+    assert processes_with(first) == [first] and journal.pending() == [outcome]
+    executor.close()
+    journal.close()
 
 
 async def test_commands_have_the_users_uid_no_capability_and_no_way_to_gain_one(box: ConnectedBox) -> None:
@@ -256,3 +282,8 @@ async def test_a_container_of_which_another_user_is_known_has_to_be_replaced(
     bare.start(images[0])
     with pytest.raises(BoxLost, match="replaced"):
         await ConnectedBox(bare.agents).start()
+
+
+def test_an_agent_with_the_uid_of_its_runner_does_not_begin(bare: Pod, images: tuple[str, str]) -> None:
+    bare.start(images[1], uid=os.getuid())
+    assert bare.exit_code() == 64
