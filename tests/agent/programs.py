@@ -33,12 +33,14 @@ def _folder() -> Path:
 @functools.cache
 def built(kind: str) -> Path | str:
     """Return the program of a kind, or why there is none."""
+    if sys.platform != "linux":
+        return "the agent in C is for Linux"
     if shutil.which("cc") is None or shutil.which("make") is None:
         return "the agent in C is built with make and cc, of which one is not installed"
     target = _folder() / TARGETS[kind]
     make = ["make", "-s", "-C", str(SOURCES), f"BUILD={_folder()}", str(target)]
     done = subprocess.run(make, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX, check=False)
-    if "cannot find -l" in done.stderr:
+    if "cannot find " in done.stderr:
         return f"this machine has no libraries to build the {kind} agent with"
     assert done.returncode == 0, done.stderr
     return target

@@ -99,6 +99,25 @@ def test_a_command_runs_in_it(tmp_path: Path, kind: str) -> None:
     test()
 
 
+def test_a_command_runs_in_it_on_the_loop_of_a_runner(tmp_path: Path) -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def test() -> None:
+        async with contained(tmp_path) as container:
+            for _ in range(2):
+                async with boxed(container) as box:
+                    assert await run(box, "echo", "said") == (0, b"said\n")
+            box = ConnectedBox(container.agents)
+            await box.start()
+            assert container.process is not None
+            container.process.kill()
+            await box.lost.wait()
+            await box.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(test(), 60))
+
+
 @apart
 async def test_clear_ends_what_left_its_parents_and_keeps_what_is_named(tmp_path: Path) -> None:
     async with contained(tmp_path) as container, boxed(container) as box:

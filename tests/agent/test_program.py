@@ -96,6 +96,14 @@ def test_the_names_of_its_sources_are_those_that_are_built() -> None:
     assert named == {path.name for path in SOURCES.glob("*.c")} - {"fuzz.c"}
 
 
+def test_it_compiles_without_a_warning(tmp_path: Path) -> None:
+    program("c")  # Skips where nothing can be built.
+    targets = ["all", "sanitized", "fuzz"]
+    make = ["make", "-s", "-C", str(SOURCES), f"BUILD={tmp_path}", "WERROR=-Werror", *targets]
+    done = subprocess.run(make, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_it_is_built_with_a_cross_compiler_where_there_is_one(tmp_path: Path) -> None:
     compiler = "aarch64-linux-gnu-gcc"
     if shutil.which(compiler) is None:
