@@ -82,7 +82,6 @@ static int execute(char **argv) {
         if (strncmp(*at, "PATH=", 5) == 0)
             path = *at + 5;
     int error = 0;
-    bool is_anywhere = false;
     for (;;) {
         char program[PROGRAM_BYTES_MAX];
         struct stat found;
@@ -90,15 +89,15 @@ static int execute(char **argv) {
         int length = snprintf(program, sizeof program, "%.*s%s%s", folder, path, folder > 0 ? "/" : "", argv[0]);
         if (length > 0 && length < (int)sizeof program) {
             execve(program, argv, composed);
-            if (errno != ENOENT && errno != ENOTDIR && error == 0)
-                error = errno;
-            is_anywhere = is_anywhere || lstat(program, &found) == 0;
+            int failed = errno;
+            if (failed != ENOENT && failed != ENOTDIR && error == 0 && lstat(program, &found) == 0)
+                error = failed;
         }
         if (path[folder] == '\0')
             break;
         path += folder + 1;
     }
-    return is_anywhere && error != 0 ? error : ENOENT;
+    return error != 0 ? error : ENOENT;
 }
 
 _Noreturn static void begin(struct message *message, const int *descriptors, int report) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -16,6 +17,7 @@ import pytest
 from rota.runtime.runner.agent import LENGTH_BYTES, MESSAGE_BYTES_MAX
 from tests.agent import programs
 from tests.amount import LONG, amount
+from tests.runtime.homes import unsearchable
 from tests.workers.test_agent import Spoken
 
 SECONDS_MAX = 20.0
@@ -88,13 +90,15 @@ def test_an_agent_that_is_sent_rubbish_ends(spoken: Spoken, content: bytes) -> N
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_a_command_has_three_descriptors(spoken: Spoken, count: int) -> None:
-    with open(os.devnull, "r+b") as nothing:
+    # It may end before it has been sent the rest.
+    with open(os.devnull, "r+b") as nothing, contextlib.suppress(BrokenPipeError):
         spoken.send(*[nothing.fileno()] * count, do="run", id="1", argv=["true"], env={}, cwd="/")
     assert spoken.process.wait(SECONDS_MAX) == 0
 
 
 def test_a_signal_has_no_descriptor(spoken: Spoken) -> None:
-    spoken.send(0, do="signal", id="1", signal=15)
+    with contextlib.suppress(BrokenPipeError):
+        spoken.send(0, do="signal", id="1", signal=15)
     assert spoken.process.wait(SECONDS_MAX) == 0
 
 
@@ -125,6 +129,13 @@ def test_more_than_a_command_can_have_is_refused_and_the_agent_goes_on(spoken: S
     ended = spoken.next("code")
     assert ended["code"] == 127 and len(ended["error"]) < 1024
     assert spoken.run("true")[0] == 0
+
+
+def test_why_a_program_does_not_begin_is_not_that_another_folder_cannot_be_searched(spoken: Spoken) -> None:
+    path = f"{unsearchable(spoken.folder)}:{os.environ['PATH']}"
+    spoken.start("one", "true", "x" * 300_000, env={"PATH": path})
+    ended = spoken.next("code")
+    assert ended["code"] == 127 and "too long" in ended["error"]
 
 
 @pytest.mark.parametrize("variables", [{"A=B": "c"}, {"A": "b\0"}, {"": "x", "=": ""}])
