@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test attacks versions lint docs bench chaos storm long crash soak clean
+.PHONY: setup run test attacks versions lint docs agent bench chaos storm long crash soak clean
 
 setup: $(VENV)/.installed
 
@@ -47,6 +47,10 @@ lint: setup
 docs: setup
 	$(BIN)/python docs/generate.py
 
+# The static agent, which will run commands in pods. Nothing else needs a C compiler.
+agent:
+	$(MAKE) -C agent
+
 bench: setup
 	$(BIN)/python -m bench.store --quick
 	$(BIN)/python -m bench.fields --quick
@@ -88,5 +92,6 @@ soak: setup
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --json soak.json
 
 clean:
+	$(MAKE) -C agent clean
 	rm -rf $(VENV) $(VENV)-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist soak.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,8 @@ from rota.runtime.runner.box import Box
 from rota.runtime.runner.executor import Executor
 from rota.runtime.runner.jobs import Job, Outcome
 from rota.runtime.runner.journal import Journal
+from tests.agent import programs
+from tests.amount import LONG
 from tests.workers.apart import apart
 
 Isolation = Literal["none", "sandbox"]
@@ -26,9 +28,9 @@ SUBJECT = Subject("default", "w-0", "uid")
 
 
 class Bench:
-    """A box that runs, what is in it, and what runs jobs there."""
+    """A box that runs, what is in it, and what runs jobs there. Without a sandbox it may have the agent in C."""
 
-    def __init__(self, folder: Path, isolation: Isolation) -> None:
+    def __init__(self, folder: Path, isolation: Isolation, agent: str = "python") -> None:
         places = Places(folder / "home")
         places.folder(SUBJECT).mkdir(parents=True)
         order = Order(
@@ -45,6 +47,7 @@ class Bench:
         )
         made = composing.box(places, order, "digest")
         self._made = made
+        self._argv = made.argv if agent == "python" else programs.argv(agent)
         self._note = folder / "note"
         self.tree, self.home = Path(made.folder, TREE), Path(made.folder, HOME)
         """As the host sees them."""
@@ -61,7 +64,7 @@ class Bench:
         self._number = 0
 
     def new_box(self) -> Box:
-        return Box(self._made.argv, self._made.env, self._note)
+        return Box(self._argv, self._made.env, self._note)
 
     def write(self, name: str, content: str) -> Path:
         """A file of the tree."""
@@ -103,6 +106,11 @@ class Bench:
         found = {pid: command_of(pid) for pid in descendants_of(os.getpid())}
         return {pid: command for pid, command in found.items() if command}
 
+    def agent(self) -> int:
+        names = ("runner.agent", f"/{programs.TARGETS['c']} ")
+        found = {pid for pid, command in self.below().items() if any(name in command for name in names)}
+        return max(pid for pid in found if "bwrap" not in command_of(pid))
+
     async def close(self) -> None:
         self.executor.close()
         await self.box.stop()
@@ -117,8 +125,8 @@ def command_of(pid: int) -> str:
 
 
 @asynccontextmanager
-async def benched(folder: Path, isolation: Isolation) -> AsyncIterator[Bench]:
-    bench = Bench(folder, isolation)
+async def benched(folder: Path, isolation: Isolation, agent: str = "python") -> AsyncIterator[Bench]:
+    bench = Bench(folder, isolation, agent)
     await bench.box.start()
     try:
         yield bench
@@ -126,16 +134,24 @@ async def benched(folder: Path, isolation: Isolation) -> AsyncIterator[Bench]:
         await bench.close()
 
 
+def _agents(isolation: Isolation) -> Iterator[Any]:
+    yield pytest.param(isolation, "python", id=isolation)
+    if LONG and isolation == "none":
+        yield pytest.param(isolation, "c", id="agent in C")
+
+
 def _each(isolations: tuple[Isolation, ...]) -> Callable[..., Callable[..., None]]:
     def decorate(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> Callable[..., None]:
-        @pytest.mark.parametrize("isolation", isolations)
-        def run(tmp_path: Path, isolation: Isolation) -> None:
+        @pytest.mark.parametrize(("isolation", "agent"), [one for each in isolations for one in _agents(each)])
+        def run(tmp_path: Path, isolation: Isolation, agent: str) -> None:
+            if agent != "python":
+                programs.built(agent)  # Once, and not in each fork.
             if isolation == "sandbox" and not sandbox.available().ok:
                 pytest.skip(sandbox.available().why_not)
 
             @apart
             async def on_a_bench() -> None:
-                async with benched(tmp_path, isolation) as bench:
+                async with benched(tmp_path, isolation, agent) as bench:
                     await test(bench)
                 assert bench.below() == {}
 

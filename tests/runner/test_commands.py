@@ -164,7 +164,7 @@ def test_what_cannot_be_run_is_told(tmp_path: Path, more: dict[str, object], mes
         assert outcome.reason == "Failed" and message in outcome.message
         assert (await bench.run("true")).reason == "Succeeded"
 
-    test(tmp_path, "none")
+    test(tmp_path, "none", "python")
 
 
 @plain
@@ -491,8 +491,7 @@ async def test_a_run_that_nobody_waits_for_any_more_has_no_outcome_before_its_bo
 
 
 def _kill_agent(bench: Bench) -> None:
-    agents = [pid for pid, command in bench.below().items() if "runner.agent" in command and "bwrap" not in command]
-    os.kill(max(agents), signal.SIGKILL)
+    os.kill(bench.agent(), signal.SIGKILL)
 
 
 def _descriptors(bench: Bench) -> dict[str, int]:

@@ -481,8 +481,7 @@ async def test_a_box_that_is_lost_in_a_call_is_a_lost_job(bench: Bench) -> None:
     await ready(bench)
     running = asyncio.create_task(bench.call("work:wait"))
     await eventually(lambda: "begun" in bench.said())
-    agents = [pid for pid, command in bench.below().items() if "runner.agent" in command]
-    os.kill(max(agents), signal.SIGKILL)
+    os.kill(bench.agent(), signal.SIGKILL)
     with pytest.raises(BoxLost):
         await running
     assert [one.reason for one in bench.journal.pending()] == ["WorkerLost"]

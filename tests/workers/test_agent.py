@@ -1,4 +1,4 @@
-"""The agent of a box, spoken to as its runner does."""
+"""The agent of a box, spoken to as its runner does: the one in Python, and the one in C."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rota.runtime.composing import AGENT
 from rota.runtime.keeper.kernel import descendants_of
 from rota.runtime.runner.agent import LENGTH_BYTES
+from tests.agent import programs
 from tests.runtime.homes import unsearchable
 
 SECONDS_MAX = 20.0
@@ -29,12 +28,12 @@ DAEMON = "(setsid sh -c 'echo $$ > {note}; exec sleep 1000' &) ; while ! test -s
 class Spoken:
     """An agent, and what it said that nobody asked for yet."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, argv: Sequence[str]) -> None:
         self.folder = folder
         self.control, its = socket.socketpair()
         self.control.settimeout(SECONDS_MAX)
         self.process = subprocess.Popen(
-            [sys.executable, *AGENT], stdin=its.fileno(), env={"PATH": os.environ["PATH"], "OWN": "box"}, cwd="/"
+            argv, stdin=its.fileno(), env={"PATH": os.environ["PATH"], "OWN": "box"}, cwd="/"
         )
         its.close()
         self._arrived = b""
@@ -63,8 +62,8 @@ class Spoken:
             said = file.read()
         return int(self.next("code")["code"]), said
 
-    def clear(self) -> int:
-        self.send(do="clear")
+    def clear(self, *but: str) -> int:
+        self.send(do="clear", but=but)
         return int(self.next("cleared")["cleared"])
 
     def next(self, field: str) -> Any:
@@ -107,9 +106,9 @@ class Spoken:
             self.process.wait()
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> Iterator[Spoken]:
-    spoken = Spoken(tmp_path)
+@pytest.fixture(params=programs.KINDS)
+def agent(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Spoken]:
+    spoken = Spoken(tmp_path, programs.argv(request.param))
     yield spoken
     with contextlib.suppress(OSError):
         spoken.clear()
@@ -221,6 +220,45 @@ def test_clear_ends_what_forks_all_the_time(agent: Spoken) -> None:
     agent.start("one", "sh", "-c", "while :; do (setsid sleep 1000 &); done")
     _until(lambda: len(agent.below()) > 20)
     assert agent.clear() == 0 and agent.below() == []
+
+
+def test_clear_keeps_what_is_named_and_ends_what_is_below_it(agent: Spoken) -> None:
+    (reading, its), (input_, writing) = os.pipe(), os.pipe()
+    script = "sleep 1000 & (setsid sleep 1000 &); echo up; read x; exit 3"
+    agent.send(input_, its, its, do="run", id="kept", argv=["sh", "-c", script], env={}, cwd="/")
+    kept = agent.next("pid")["pid"]
+    agent.start("other", "sleep", "1000")
+    assert os.read(reading, 3) == b"up\n"
+    assert agent.clear("nobody", "kept") == 0
+    assert agent.below() == [kept]
+    os.write(writing, b"\n")
+    ends = {one["id"]: one["code"] for one in (agent.next("code"), agent.next("code"))}
+    assert ends == {"kept": 3, "other": -signal.SIGKILL}
+    for descriptor in (reading, its, input_, writing):
+        os.close(descriptor)
+
+
+TEXTS = [
+    *("", " ", "a\nb\t\r\b\f\x01\x7f", "\"\\/'", "é€\u2028", "\U0001f600\uffff", "\udc80\udcff", "\\u0041"),
+    "x" * 100_000,
+]
+
+
+@pytest.mark.parametrize("escaped", [True, False])
+def test_arguments_and_variables_are_passed_on_as_they_are(agent: Spoken, escaped: bool) -> None:
+    texts = [text for text in TEXTS if escaped or "\udc80" not in text]
+    reading, writing = os.pipe()
+    argv = ["sh", "-c", 'printf "%s\\0" "$@" "$V"', "sh", *texts]
+    message = {"do": "run", "id": "one", "argv": argv, "env": {"V": texts[-2], "W": "", "ü": "="}, "cwd": "/"}
+    content = json.dumps(message, ensure_ascii=escaped).encode()
+    whole = len(content).to_bytes(LENGTH_BYTES, "big") + content
+    with open(os.devnull, "rb") as nothing:
+        socket.send_fds(agent.control, [whole[:1]], [nothing.fileno(), writing, writing])
+    agent.control.sendall(whole[1:])
+    os.close(writing)
+    with open(reading, "rb") as file:
+        assert file.read().split(b"\0") == [*map(os.fsencode, texts), os.fsencode(texts[-2]), b""]
+    assert agent.next("code")["code"] == 0
 
 
 def test_no_dead_process_is_left_lying_about(agent: Spoken) -> None:
