@@ -37,7 +37,7 @@ SOCKET_MODE = 0o666
 _CREDENTIALS = struct.Struct("3i")
 
 
-class Connection(NamedTuple):
+class AgentConnection(NamedTuple):
     """An agent that is connected."""
 
     control: socket.socket
@@ -65,7 +65,7 @@ class AgentSocket:
         self._key_path = key
         self._uid = uid
         self._listening: socket.socket | None = None
-        self._waiting: Connection | None = None
+        self._waiting: AgentConnection | None = None
         self._process: int | None = None
         """The pidfd of the last agent."""
         try:
@@ -89,7 +89,7 @@ class AgentSocket:
             raise
         self._listening = listening
 
-    async def connected(self) -> Connection:
+    async def connected(self) -> AgentConnection:
         """Return the next connection of the agent. It is the caller's to close."""
         waiting, self._waiting = self._waiting, None
         return waiting if waiting is not None else await self._accepted()
@@ -132,7 +132,7 @@ class AgentSocket:
             self._listening = None
             self._path.unlink(missing_ok=True)
 
-    async def _accepted(self) -> Connection:
+    async def _accepted(self) -> AgentConnection:
         self.listen()
         assert self._listening is not None
         while True:
@@ -154,7 +154,7 @@ class AgentSocket:
                 self._stop_listening()
                 return connection
 
-    async def _recognized(self, control: socket.socket) -> Connection:
+    async def _recognized(self, control: socket.socket) -> AgentConnection:
         _, uid, _ = _CREDENTIALS.unpack(control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
         if self._uid not in (None, uid) or (self.is_first and uid == os.getuid()):
             raise NotTheAgent("another user")
@@ -171,7 +171,7 @@ class AgentSocket:
         self._uid = uid
         return connection
 
-    def _known(self, control: socket.socket, uid: int, hello: Any) -> Connection:
+    def _known(self, control: socket.socket, uid: int, hello: Any) -> AgentConnection:
         if not isinstance(hello, dict) or not isinstance(hello.get("ready"), int):
             raise NotTheAgent("no agent")
         pid, key = hello["ready"], hello.get("key", "")
@@ -183,7 +183,7 @@ class AgentSocket:
             # Nothing of a tenant runs until the new one has a key.
             self._key_path.unlink(missing_ok=True)
             self._key = ""
-        return Connection(control, pid, uid, not self._key)
+        return AgentConnection(control, pid, uid, not self._key)
 
 
 async def _hello(control: socket.socket, descriptors: list[int]) -> Any:
