@@ -23,7 +23,7 @@ from rota.control.spawner import Spawning
 from rota.engine import StoreObjects
 from rota.engine.clock import RealClock
 from rota.registry import WriteOptions
-from rota.server.calls import Calling
+from rota.server.calls import CallHandler
 from rota.server.edge import DOORS, Door, Edge
 from rota.server.gateway_server import ENDPOINTS
 from rota.server.http import Request, Response
@@ -55,7 +55,7 @@ class Outside:
         objects, client = StoreObjects(matrix.registry), Client.local(matrix.registry)
         self.spawning = Spawning(client, objects, RealClock())
         serving: Any = SimpleNamespace(objects=objects, asynchronous=AsynchronousCalls(client, objects))
-        calling = Calling(serving, matrix.tokens)
+        calling = CallHandler(serving, matrix.tokens)
         self.edge = Edge(lambda: self.spawning, matrix.audit, lambda: calling)
         self.registry = matrix.registry
         self.credentials = dict(matrix.credentials)

@@ -24,7 +24,7 @@ class Errands:
         self.log = folder / "task.log"
         self.outcomes: list[Outcome] = []
         self._news = asyncio.Event()
-        self._end = site.runners.hear_outcomes(self._heard)
+        self._end = site.runners.on_outcomes(self._heard)
 
     def close(self) -> None:
         self._end()
@@ -36,7 +36,7 @@ class Errands:
     async def reopen(self) -> None:
         """The gateway comes back after it was closed."""
         await self.site.reopen()
-        self._end = self.site.runners.hear_outcomes(self._heard)
+        self._end = self.site.runners.on_outcomes(self._heard)
 
     def assign(self, id_: str, script: str, **more: Any) -> None:
         given: dict[str, Any] = {"env": {"ROTA_ATTEMPT": id_}, "cwd": "repo", "log": str(self.log), **more}

@@ -18,7 +18,7 @@ class News:
     def __init__(self, errands: Errands) -> None:
         self.all: list[JobNews] = []
         self._came = asyncio.Event()
-        errands.site.runners.hear_jobs(self._heard)
+        errands.site.runners.on_job_news(self._heard)
 
     def _heard(self, subject: Subject, news: JobNews) -> None:
         self.all.append(news)
@@ -137,7 +137,7 @@ async def test_a_runner_goes_on_with_its_queue_while_the_server_is_away_and_list
     await errands.site.close()
     await eventually(lambda: errands.done() == ["a", "b"])
     await errands.site.reopen()
-    errands._end = errands.site.runners.hear_outcomes(errands._heard)
+    errands._end = errands.site.runners.on_outcomes(errands._heard)
     news = News(errands)
     await news.until(Jobs("b", ("c",)))
     assert [one.id for one in errands.outcomes] == ["a", "a"]

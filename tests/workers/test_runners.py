@@ -141,8 +141,8 @@ async def test_a_runner_for_which_too_much_waits_is_cut_off(hub: Hub, monkeypatc
 
 async def test_messages_of_one_frame_are_taken_in_their_order(hub: Hub) -> None:
     heard: list[object] = []
-    hub.runners.hear_jobs(lambda subject, news: heard.append(news))
-    hub.runners.hear_outcomes(lambda subject, outcome: heard.append(outcome.id))
+    hub.runners.on_job_news(lambda subject, news: heard.append(news))
+    hub.runners.on_outcomes(lambda subject, outcome: heard.append(outcome.id))
     stream = await hub.connect()
     ended = Ended(Outcome("b", "Succeeded", 1.0, 2.0))
     news = [Report(1, "Waiting"), ended, Jobs("c", ("d",)), Began("c", 3.0), Returned("d"), Report(1, "Idle")]

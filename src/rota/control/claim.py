@@ -47,9 +47,9 @@ class Claims(Gate[Claim]):
         return DONE
 
     def reconcile(self, context: Context, key: Key) -> Promise:
-        return self._in_passing(context, key) or super().reconcile(context, key)
+        return self._reconcile_unchanged(context, key) or super().reconcile(context, key)
 
-    def _in_passing(self, context: Context, key: Key) -> Outcome | None:
+    def _reconcile_unchanged(self, context: Context, key: Key) -> Outcome | None:
         """Return the outcome of a claim that needs no write: most are created bound, and end with nothing to do."""
         obj = cast("Claim | None", context.find(Claim.api, *key))
         if obj is None or obj.metadata.deletion_timestamp is not None or not self.holds.executor.is_prepared:

@@ -90,7 +90,7 @@ class Instances(Gate[Instance]):
             return None
         if report is not None and workers.is_done(report, obj):
             return None  # The status shows at once that the holder has lost what it had.
-        self._show(context, obj, report, is_ready=report is None or report.phase in ("Idle", "Held"))
+        self._offer_to_holders(context, obj, report, is_ready=report is None or report.phase in ("Idle", "Held"))
         if (report is None or report.phase != "Resetting") and workers.says_who(obj, report):
             memory.unwritten_since = None
             return DONE
@@ -117,12 +117,12 @@ class Instances(Gate[Instance]):
         if not self._plane.runs(obj.spec.cell_name):
             return DONE
         if obj.metadata.deletion_timestamp is not None:
-            self._show(context, obj, self._runners.report(subject_of(obj)), is_ready=False)
+            self._offer_to_holders(context, obj, self._runners.report(subject_of(obj)), is_ready=False)
             if RUNTIME_FINALIZER in obj.metadata.finalizers:
                 await self._end(context, obj)
             return DONE
         if is_used(obj) and obj.spec.assignment is None:
-            self._show(context, obj, self._runners.report(subject_of(obj)), is_ready=False)
+            self._offer_to_holders(context, obj, self._runners.report(subject_of(obj)), is_ready=False)
             is_kept = not has_runner(obj) and workers.reset_policy(context.objects, obj) == "Keep"
             marks = dict(obj.metadata.annotations)
             # With Keep, what the holder left running is ended, and the containers start anew on the same files.
@@ -166,7 +166,7 @@ class Instances(Gate[Instance]):
         if made.addresses is not None:
             status = msgspec.structs.replace(status, addresses=made.addresses)
         written = await self._write(context, obj, status, said, found.phase)
-        self._show(context, written, self._runners.report(subject_of(obj)), is_ready=is_ready(written))
+        self._offer_to_holders(context, written, self._runners.report(subject_of(obj)), is_ready=is_ready(written))
         self._keep_baseline(context, written)
         if found.wait is None:
             return DONE
@@ -181,7 +181,7 @@ class Instances(Gate[Instance]):
     ) -> Outcome:
         said, phase = lifecycle.not_made(obstacle)
         written = await self._write(context, obj, status, [*opened, *said], phase)
-        self._show(context, written, self._runners.report(subject_of(obj)), is_ready=False)
+        self._offer_to_holders(context, written, self._runners.report(subject_of(obj)), is_ready=False)
         again = lifecycle.retry_seconds(obj, obstacle)
         return DONE if again is None else RequeueAfter(again, obstacle.reason, obstacle.message)
 
@@ -269,8 +269,8 @@ class Instances(Gate[Instance]):
             memory.step = sent
         return True
 
-    def _show(self, context: Context, obj: Instance, report: Report | None, *, is_ready: bool) -> None:
-        """Pass the state of an instance on to the executor of holds."""
+    def _offer_to_holders(self, context: Context, obj: Instance, report: Report | None, *, is_ready: bool) -> None:
+        """Pass the state of an instance on to the executor of holds: this is how a ledger learns of a worker."""
         if self._executor is None:
             return
         if not _is_pooled(obj):
@@ -318,7 +318,7 @@ class Instances(Gate[Instance]):
         """End an instance that exceeds its limits. Storage goes first: a full disk may refuse all other writes."""
         if self._executor is not None and obj.spec.assignment is not None:
             self._executor.blame(obj, f"{overuse.reason}: {overuse.message}")
-        self._show(context, obj, self._runners.report(subject_of(obj)), is_ready=False)
+        self._offer_to_holders(context, obj, self._runners.report(subject_of(obj)), is_ready=False)
         await self._maker.discard(obj)
         why = unavailable(overuse.reason, overuse.message)
         written = await self._write(context, obj, status_of(obj), [why], "Failed")

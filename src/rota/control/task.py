@@ -13,7 +13,7 @@ from rota.api.templates import TemplateError
 from rota.client import Key
 from rota.control import inputs, networks
 from rota.control.functions.call_tasks import ended_status, kept_uid
-from rota.control.functions.tasks import Calling
+from rota.control.functions.tasks import FunctionCaller
 from rota.control.gate import RESOLVED, Gate, lasts, may_be_coming, status_of
 from rota.control.holds.named import ByName
 from rota.control.instance_actions import RUNTIME_FINALIZER, carry_out
@@ -63,7 +63,7 @@ class Tasks(Gate[Task]):
     owns = (Instance,)
     reads = READS
 
-    def __init__(self, attempts: Attempts, runtime: Runtime, called: Calling | None = None) -> None:
+    def __init__(self, attempts: Attempts, runtime: Runtime, called: FunctionCaller | None = None) -> None:
         """`called`: who calls functions for tasks; None: nobody does here."""
         super().__init__(Task)
         self._attempts = attempts
@@ -90,10 +90,13 @@ class Tasks(Gate[Task]):
         return not isinstance(new, Task) or has_more_to_come(new)
 
     def reconcile(self, context: Context, key: Key) -> Promise:
-        return self._in_passing(context, key) or super().reconcile(context, key)
+        return self._reconcile_plain(context, key) or super().reconcile(context, key)
 
-    def _in_passing(self, context: Context, key: Key) -> Outcome | None:
-        """Return the outcome of a task that needs nothing but a worker, or that is over: most are."""
+    def _reconcile_plain(self, context: Context, key: Key) -> Outcome | None:
+        """Queue a task that needs nothing but a worker; end with one that is over. Most tasks take only this path.
+
+        Returns None for a task that takes more.
+        """
         obj = cast("Task | None", context.find(Task.api, *key))
         if obj is None:
             return None

@@ -138,17 +138,17 @@ class Runners:
         self._listeners.append(heard)
         return lambda: self._listeners.remove(heard)
 
-    def hear_outcomes(self, heard: Callable[[Subject, Outcome], None]) -> Callable[[], None]:
+    def on_outcomes(self, heard: Callable[[Subject, Outcome], None]) -> Callable[[], None]:
         """Call `heard` with the outcomes of jobs. Return a function that ends that."""
         self._outcome_listeners.append(heard)
         return lambda: self._outcome_listeners.remove(heard)
 
-    def hear_jobs(self, heard: Callable[[Subject, JobNews], None]) -> Callable[[], None]:
+    def on_job_news(self, heard: Callable[[Subject, JobNews], None]) -> Callable[[], None]:
         """Call `heard` when jobs begin or are returned, and with the jobs of a new stream. Return how to end that."""
         self._job_listeners.append(heard)
         return lambda: self._job_listeners.remove(heard)
 
-    def hear_calls(self, heard: Callable[[Subject, Called], None]) -> Callable[[], None]:
+    def on_call_ends(self, heard: Callable[[Subject, Called], None]) -> Callable[[], None]:
         """Call `heard` with the ends of calls. Return a function that ends that."""
         self._call_listeners.append(heard)
         return lambda: self._call_listeners.remove(heard)

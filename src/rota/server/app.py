@@ -274,7 +274,7 @@ class App:
             return self._objects.get(request, where)
         if verb == "watch":
             return self._counted(self._objects.watch(request, where), request, user)
-        return self._under_bound(request, where, verb, user)
+        return self._admit_and_write(request, where, verb, user)
 
     def _check_access(self, user: User, verb: str, where: Route, name: str) -> None:
         if allows(user, verb, where.kind, where.namespace, name, where.subresource):
@@ -283,7 +283,7 @@ class App:
             self._audit.refused(user, verb, where.kind.bucket, where.namespace, where.name, where.subresource)
         raise forbidden(user, verb, where)
 
-    async def _under_bound(self, request: Request, where: Route, verb: str, user: User) -> Answer:
+    async def _admit_and_write(self, request: Request, where: Route, verb: str, user: User) -> Answer:
         count = self._requests.get(user.share_key, 0)
         if count >= REQUESTS_PER_USER_MAX:
             return refusal(429, f"there are {REQUESTS_PER_USER_MAX} requests with this credential under way already")

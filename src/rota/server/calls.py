@@ -67,7 +67,7 @@ MAKE_KEY = "`rota token create NAME --scope function -n NAMESPACE`"
 _encode = msgspec.json.Encoder().encode
 
 
-class Calling:
+class CallHandler:
     """Answers calls of functions."""
 
     def __init__(self, serving: Serving, tokens: Tokens) -> None:
@@ -123,7 +123,7 @@ class Calling:
             return said(429, message, ("Retry-After", str(RETRY_SECONDS)))
         self._events.take(share_key, len(content))
         about = {"method": request.method, "path": path}
-        made = asyncio.create_task(self._made(function, about, identity, content))
+        made = asyncio.create_task(self._invoke(function, about, identity, content))
         self._under_way[identity.uid] = made
         made.add_done_callback(lambda _: self._over(identity, share_key, len(content)))
         # A client that goes away does not end its call: each end would cost a restart of a worker.
@@ -133,7 +133,7 @@ class Calling:
         del self._under_way[identity.uid]
         self._events.give_back(share_key, event_bytes)
 
-    async def _made(self, function: Function, about: Mapping[str, str], identity: Identity, event: bytes) -> Answer:
+    async def _invoke(self, function: Function, about: Mapping[str, str], identity: Identity, event: bytes) -> Answer:
         meta = function.metadata
         log = self._serving.runtime.archive.place(log_of(meta.namespace, identity.name, identity.uid))
         asked = CallRequest(identity.uid, event, float(function.spec.timeout_seconds), log)

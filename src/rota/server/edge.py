@@ -24,7 +24,7 @@ from rota.runtime.descriptors import MOST
 from rota.server.addresses import LOOPBACK, is_address
 from rota.server.audit import NOBODY, RETRY_SECONDS, Audit
 from rota.server.auth import User
-from rota.server.calls import OWN, Calling
+from rota.server.calls import OWN, CallHandler
 from rota.server.http import Answer, Request, Response
 from rota.server.shares import Shares
 from rota.server.shedding import RETRY_SECONDS as SHED_SECONDS
@@ -70,7 +70,7 @@ class Edge:
         self,
         spawning: Callable[[], Spawning | None],
         audit: Audit,
-        calling: Callable[[], Calling | None] = lambda: None,
+        calling: Callable[[], CallHandler | None] = lambda: None,
         connections_max: int = MOST.edge,
         hosts: Set[str] = frozenset(LOOPBACK),
         shedding: Shedding | None = None,
@@ -185,7 +185,7 @@ class Edge:
             return wrong
         return self._followed(calling, request, namespace, name)
 
-    async def _followed(self, calling: Calling, request: Request, namespace: str, name: str) -> Answer:
+    async def _followed(self, calling: CallHandler, request: Request, namespace: str, name: str) -> Answer:
         answer = await calling.follow(request, namespace, name)
         self._note_stranger(answer, "calls", namespace, name)
         return answer

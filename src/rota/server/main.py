@@ -36,7 +36,7 @@ from rota.server.addresses import DEFAULT_HOST, DEFAULT_PORT, address_of, names_
 from rota.server.app import App, refusal
 from rota.server.audit import Audit
 from rota.server.auth import Tokens
-from rota.server.calls import Calling
+from rota.server.calls import CallHandler
 from rota.server.cell_tunnel import Tunnel
 from rota.server.collectors import BlobCollector, MirrorCollector
 from rota.server.controllers import (
@@ -409,17 +409,17 @@ def _controllers(
     )
 
 
-def _calling(running: Running, tokens: Tokens) -> Callable[[], Calling | None]:
+def _calling(running: Running, tokens: Tokens) -> Callable[[], CallHandler | None]:
     """Return a function that returns what answers calls, or None while this process does not serve them."""
-    made: list[Calling] = []
+    made: list[CallHandler] = []
 
-    def calling() -> Calling | None:
+    def calling() -> CallHandler | None:
         controllers = running()
         serving = controllers.serving if controllers is not None else None
         if serving is None or not serving.calls.serves:
             return None
         if not made:
-            made.append(Calling(serving, tokens))
+            made.append(CallHandler(serving, tokens))
         return made[0]
 
     return calling

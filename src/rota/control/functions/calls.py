@@ -78,7 +78,7 @@ class Calls:
 
     def begin(self, listener: FunctionListener) -> Callable[[], None]:
         self._listener = listener
-        ends = (self._runners.listen(self._report_changed), self._runners.hear_calls(self._called))
+        ends = (self._runners.listen(self._report_changed), self._runners.on_call_ends(self._called))
         self.serves = True
         for obj in self._objects.list(Instance.api, ""):
             self._report_changed(subject_of(obj))  # type: ignore[arg-type]
@@ -182,7 +182,7 @@ class Calls:
             try:
                 if beginning is not None:
                     await beginning(worker.subject.name)
-                ended = await self._made(served, worker, request)
+                ended = await self._send_and_wait(served, worker, request)
             finally:
                 worker.calls.discard(request.id)
                 self._serve(served)
@@ -224,7 +224,7 @@ class Calls:
         finally:
             del served.slots[id_]
 
-    async def _made(self, served: ServedFunction, worker: Worker, request: CallRequest) -> CallOutcome | None:
+    async def _send_and_wait(self, served: ServedFunction, worker: Worker, request: CallRequest) -> CallOutcome | None:
         """Send a call to a worker, and return its outcome; None: it has not begun."""
         started = self.clock.time()
         called = self._under_way[request.id] = asyncio.get_running_loop().create_future()

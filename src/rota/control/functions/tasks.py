@@ -28,7 +28,7 @@ OnBegun = Callable[[Task, str], Awaitable[None]]
 OnEnded = Callable[[Outcome], None]
 
 
-class Calling(Protocol):
+class FunctionCaller(Protocol):
     """Makes the calls of tasks."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
@@ -88,7 +88,7 @@ class CalledTasks:
         uid = task.metadata.uid
         if uid in self._attempts:
             return
-        work = self._made(task, function, begun, ended)
+        work = self._attempt(task, function, begun, ended)
         attempt = self._attempts[uid] = asyncio.create_task(work, name=f"call {uid}")
         self._keys[uid] = Key(task.metadata.namespace, task.metadata.name)
         attempt.add_done_callback(lambda _: self._ended(uid))
@@ -114,7 +114,7 @@ class CalledTasks:
         for uid in [uid for uid, whose in self._keys.items() if whose == key]:
             self.forget(uid)
 
-    async def _made(self, task: Task, function: Function, begun: OnBegun, ended: OnEnded) -> None:
+    async def _attempt(self, task: Task, function: Function, begun: OnBegun, ended: OnEnded) -> None:
         meta, call = task.metadata, task.spec.function
         assert call is not None
         id_ = assignment_id(task)

@@ -48,7 +48,10 @@ BLAMED_MAX = 1000
 
 
 class Holders(Protocol):
-    """The holds of one kind, tasks or claims: what is written when they begin, and what follows from that."""
+    """The holds of one kind: what is written when they begin, and what follows from that.
+
+    `tasks.attempts.Attempts` and `claims.holds.ClaimHolds` are the two.
+    """
 
     by_instance: bool
     """True: the assignment of an instance says which of them holds it. False: their own statuses say that."""

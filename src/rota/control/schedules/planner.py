@@ -9,7 +9,7 @@ from rota.api import Schedule
 from rota.api.cron import Cron
 from rota.api.function import ACTIVE_MAX
 from rota.control.schedules.runs import Run, active
-from rota.control.schedules.ticks import due, due_at, is_missed, made_up, since
+from rota.control.schedules.ticks import due, due_at, is_missed, since, to_fire
 
 
 class TickPlan(NamedTuple):
@@ -44,7 +44,7 @@ def plan(schedule: Schedule, cron: Cron, runs: Collection[Run], now: float) -> T
     found = tuple(tick for tick in ticks if tick in there)
     # No tick fires that is older than one that was fired.
     newer = tuple(tick for tick in ticks if tick > max(there)) if there else ticks
-    wanted = made_up(schedule, cron, newer, now)
+    wanted = to_fire(schedule, cron, newer, now)
     fire, waiting, cancel = _without_overlap(schedule, cron, wanted, active(runs), now)
     skipped = len(ticks) - len(found) - len(fire) - len(waiting)
     if waiting:

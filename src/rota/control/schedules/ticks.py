@@ -74,7 +74,7 @@ def is_missed(schedule: Schedule, cron: Cron, tick: int, now: float) -> bool:
     return now - due_at(schedule, cron, tick) > ON_TIME_SECONDS
 
 
-def made_up(schedule: Schedule, cron: Cron, ticks: Sequence[int], now: float) -> tuple[int, ...]:
+def to_fire(schedule: Schedule, cron: Cron, ticks: Sequence[int], now: float) -> tuple[int, ...]:
     """Return the due ticks that `spec.catchUp` and their age allow to fire."""
     spec = schedule.spec
     age_max = max(float(spec.catch_up_within_seconds), ON_TIME_SECONDS)

@@ -79,7 +79,7 @@ class Attempts:
 
     def serve(self) -> Callable[[], None]:
         """Begin to take outcomes. Returns how to end that."""
-        ends = [self._runners.hear_outcomes(self.outcome), self._runners.hear_jobs(self._heard)]
+        ends = [self._runners.on_outcomes(self.outcome), self._runners.on_job_news(self._heard)]
 
         def end() -> None:
             for one in ends:

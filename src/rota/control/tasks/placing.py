@@ -65,7 +65,7 @@ def is_plain(task: Task) -> bool:
 
 
 def has_more_to_come(task: Task) -> bool:
-    """Report whether there is something to do about a task after an attempt has ended."""
+    """Report whether a task needs a reconcile besides its attempt: before it, or after its end."""
     spec, meta = task.spec, task.metadata
     is_plain = task.over() and spec.ttl_seconds_after_finished is None and spec.worker is None and not spec.branch
     return not is_plain or bool(meta.finalizers) or meta.deletion_timestamp is not None

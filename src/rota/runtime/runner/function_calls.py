@@ -96,7 +96,7 @@ class FunctionCalls:
 
     async def _loaded(self) -> Invoker:
         assert self._box is not None and self._handler is not None
-        invoker = self._made(self._box, self._handler)
+        invoker = self._make_invoker(self._box, self._handler)
         try:
             async with asyncio.timeout(LOAD_SECONDS_MAX):
                 failure = await invoker.load()
@@ -113,7 +113,7 @@ class FunctionCalls:
         self._loaded_at = asyncio.get_running_loop().time()
         return invoker
 
-    def _made(self, box: Box, handler: Handler) -> Invoker:
+    def _make_invoker(self, box: Box, handler: Handler) -> Invoker:
         code = handler.code or self._tree
         if handler.runtime == "command":
             return CommandInvoker(box, handler, code, self._ended)
