@@ -72,7 +72,7 @@ def test_the_recipes_work_as_written(tmp_path: Path) -> None:
     run(tmp_path, "ruff", "check", "--no-cache", *written)
     run(tmp_path, "ruff", "format", "--check", "--no-cache", *written)
     tests = [path for recipe in RECIPES.values() for path in recipe.tests]
-    assert " passed" in run(tmp_path, "pytest", "-q", "-p", "no:cacheprovider", *tests)
+    assert " passed" in run(tmp_path, "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 't'}", *tests)
 
 
 def apply(recipe: Recipe, root: Path) -> None:
