@@ -19,7 +19,6 @@ from rota.engine import (
     NotConverged,
     Outcome,
     Scheduler,
-    Threads,
     VirtualClock,
 )
 from tests.engine.bodies import assert_nothing_left, run, said, soon
@@ -84,12 +83,6 @@ async def test_a_deep_chain_of_selectors_in_the_worst_order_converges(depth: int
 async def test_a_deep_chain_of_selectors_that_run_at_once_converges() -> None:
     chain = Chain(40, again=True)
     await chain.run(chain.slow_body)
-
-
-async def test_a_deep_chain_of_selectors_on_threads_converges() -> None:
-    chain = Chain(40, again=True)
-    with Threads(chain.body, 4) as threads:
-        await chain.run(threads)
 
 
 async def test_data_that_a_selector_emits_again_unchanged_is_no_arrival_however_much_it_is() -> None:

@@ -166,9 +166,8 @@ async def run(session: Session, name: Name) -> None:
     """Run a schedule's task now, beside its ticks. Prints the task's name."""
     from rota.control.schedules.making import MANUAL, manual_name, task_of
 
-    kind: Any = Schedule
     async with session.client() as client:
-        found: Schedule = await client.get(kind, name_in(name, Schedule.api))
+        found: Schedule = await client.get(Schedule, name_in(name, Schedule.api))
         ready = found.status.condition("Ready") if found.status is not None else None
         if ready is not None and ready.reason == "RegionNotServed":
             raise CommandError(f"{reference(Schedule.api, found.metadata.name)} does not run here: {ready.message}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -230,7 +230,6 @@ class Claims(Gate[Claim]):
     async def _remove(context: Context, ended: list[tuple[Key, str]]) -> None:
         if not ended:
             return
-        kind: Any = Claim
         if context.client.atomic and len(ended) > 1:
             removals = [
                 Operation("delete", Claim.api, *key, delete=DeleteOptions(uid=uid))
@@ -245,7 +244,7 @@ class Claims(Gate[Claim]):
                     raise
         for key, uid in ended:
             try:
-                await context.client.delete(kind, key.name, namespace=key.namespace, uid=uid)
+                await context.client.delete(Claim, key.name, namespace=key.namespace, uid=uid)
             except ApiError as error:
                 if error.code not in GONE:
                     raise

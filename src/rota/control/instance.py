@@ -6,7 +6,7 @@ The decisions are in `instances/lifecycle.py`; a maker behind `making/interface.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -29,9 +29,9 @@ from rota.control.plane import HERE, Plane
 from rota.control.quotas.gates import GatedInstances, quota_condition
 from rota.control.storages import has_heir
 from rota.control.unhonoured import conditions
+from rota.control.writing import unless_overtaken
 from rota.engine import DONE, Context, Done, Outcome, Promise, RequeueAfter, Watch
 from rota.engine.references import id_of
-from rota.registry import ApiError
 from rota.runtime.interface import Overuse
 from rota.runtime.runner.messages import Report
 
@@ -333,13 +333,8 @@ class Instances(Gate[Instance]):
 
     @staticmethod
     async def _delete(context: Context, obj: Instance) -> None:
-        kind: Any = Instance
         meta = obj.metadata
-        try:
-            await context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid)
-        except ApiError as error:
-            if error.code not in (404, 409):
-                raise
+        await unless_overtaken(context.client.delete(Instance, meta.name, namespace=meta.namespace, uid=meta.uid))
 
 
 def _versions(context: Context, obj: Instance) -> tuple[str, ...]:

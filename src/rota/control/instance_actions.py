@@ -18,7 +18,6 @@ RUNTIME_FINALIZER = "rota.dev/runtime"
 
 async def carry_out(context: Context, namespace: str, action: Create | Delete | Drain | Undrain) -> None:
     """Write one action. Each has a precondition: late or repeated, it has no second effect."""
-    kind: Any = Instance
     client = context.client
     try:
         match action:
@@ -26,11 +25,13 @@ async def carry_out(context: Context, namespace: str, action: Create | Delete | 
                 await client.create(gated(context.objects, action.instance))
             case Delete():
                 version = action.resource_version
-                await client.delete(kind, action.name, namespace=namespace, uid=action.uid, resource_version=version)
+                await client.delete(
+                    Instance, action.name, namespace=namespace, uid=action.uid, resource_version=version
+                )
             case Drain():
-                await client.patch(kind, action.name, _annotated(action, action.mark), namespace=namespace)
+                await client.patch(Instance, action.name, _annotated(action, action.mark), namespace=namespace)
             case Undrain():
-                await client.patch(kind, action.name, _annotated(action, None), namespace=namespace)
+                await client.patch(Instance, action.name, _annotated(action, None), namespace=namespace)
     except ApiError as error:
         if not is_overtaken(error):
             raise

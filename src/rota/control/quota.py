@@ -8,7 +8,7 @@ which are opened only after the ledger has granted them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -124,8 +124,7 @@ class Quotas(ObjectReconciler[Quota]):
         return tally
 
     async def _recount(self, context: Context, namespace: str, tally: Tally) -> None:
-        kind: Any = Instance
-        found = (await context.client.list(kind, namespace=namespace)).items
+        found = (await context.client.list(Instance, namespace=namespace)).items
         tally.clear()
         for one in found:
             tally.count(one)

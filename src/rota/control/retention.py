@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 from rota.api import Event
 from rota.client import Key
+from rota.control.writing import unless_overtaken
 from rota.engine import DONE, Context, Done, Outcome, Promise, Reconciler, RequeueAfter, Watch
 from rota.engine.retention import overdue
-from rota.registry import ApiError
 
 COMPONENT = "rota"
 LOOK_SECONDS = 5.0
@@ -49,10 +49,5 @@ class EventRetention(Reconciler):
 
     @staticmethod
     async def _delete(context: Context, event: Event) -> None:
-        kind: Any = Event
         meta = event.metadata
-        try:
-            await context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid)
-        except ApiError as error:
-            if error.code not in (404, 409):
-                raise
+        await unless_overtaken(context.client.delete(Event, meta.name, namespace=meta.namespace, uid=meta.uid))

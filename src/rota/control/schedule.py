@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from rota.api import Condition, Object, Schedule, Task
 from rota.api.cron import BadCron, Cron, cron
@@ -32,6 +32,7 @@ from rota.control.schedules.statuses import (
     with_ready,
 )
 from rota.control.schedules.ticker import LOOK_SECONDS, Ticker
+from rota.control.writing import unless_overtaken
 from rota.engine import DONE, Context, Done, Outcome, Promise
 from rota.engine.objects import get
 from rota.registry import ApiError
@@ -212,20 +213,11 @@ class Schedules(ReadyGate[Schedule]):
         """Annotate the Tasks of manual runs that the schedule has counted: from then on they may be deleted."""
         for run in to_note(status, self._runs.of(obj)):
             noted = {"metadata": {"uid": run.uid, "annotations": {COUNTED: "true"}}}
-            try:
-                await context.client.patch(Task.api, run.name, noted, namespace=obj.metadata.namespace)
-            except ApiError as error:
-                if error.code not in (404, 409):
-                    raise
+            await unless_overtaken(context.client.patch(Task.api, run.name, noted, namespace=obj.metadata.namespace))
 
     async def _prune(self, context: Context, obj: Schedule, runs: list[Run]) -> None:
-        kind: Any = Task
         for run in runs[:PRUNED_AT_ONCE_MAX]:
-            try:
-                await context.client.delete(kind, run.name, namespace=obj.metadata.namespace, uid=run.uid)
-            except ApiError as error:
-                if error.code not in (404, 409):
-                    raise
+            await unless_overtaken(context.client.delete(Task, run.name, namespace=obj.metadata.namespace, uid=run.uid))
 
     def _look_at_all(self) -> None:
         """Reconcile all schedules after the clock was set back: some do not fire for a while, and have to say so."""

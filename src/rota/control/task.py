@@ -32,6 +32,7 @@ from rota.control.tasks.templating import given_payload
 from rota.control.tasks.waits import PoolWait, wait_of, warn
 from rota.control.unhonoured import conditions, record_unhonoured, unhonoured
 from rota.control.workers import worker_template
+from rota.control.writing import unless_overtaken
 from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, Promise, RequeueAfter
 from rota.engine.objects import Objects, get
 from rota.engine.references import CYCLE, NOT_READY
@@ -415,13 +416,8 @@ class Tasks(Gate[Task]):
             left = AWAITED_SECONDS
         if left > 0:
             return Done(again_after=left)
-        kind: Any = Task
-        try:
-            meta = obj.metadata
-            await context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid)
-        except ApiError as error:
-            if error.code not in (404, 409):
-                raise
+        meta = obj.metadata
+        await unless_overtaken(context.client.delete(Task, meta.name, namespace=meta.namespace, uid=meta.uid))
         return DONE
 
     @staticmethod
@@ -460,10 +456,9 @@ class Tasks(Gate[Task]):
 
     @staticmethod
     async def _patch(context: Context, obj: Task, patch: list[dict[str, Any]]) -> Task | None:
-        kind: Any = Task
         meta = obj.metadata
         try:
-            patched: Task = await context.client.patch(kind, meta.name, patch, namespace=meta.namespace, type="json")
+            patched: Task = await context.client.patch(Task, meta.name, patch, namespace=meta.namespace, type="json")
         except ApiError as error:
             if error.code in (404, 409, 422):
                 return None

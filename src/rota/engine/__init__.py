@@ -41,7 +41,7 @@ from rota.engine.outcome import (
 )
 from rota.engine.reconciler import Context, ObjectReconciler, Reconciler, Watch
 from rota.engine.references import Dependency, Graph
-from rota.engine.scheduler import Dispatcher, Result, Scheduler, Threads
+from rota.engine.scheduler import Dispatcher, Result, Scheduler
 from rota.engine.view import NodeView, View
 
 __all__ = [
@@ -73,7 +73,6 @@ __all__ = [
     "Scheduler",
     "Status",
     "StoreObjects",
-    "Threads",
     "View",
     "VirtualClock",
     "Watch",

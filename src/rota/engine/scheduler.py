@@ -6,9 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future as ThreadFuture
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import copy_context
 from typing import Any, NamedTuple, Protocol
 
 from rota.engine.budget import BUDGET
@@ -428,36 +426,3 @@ class Scheduler:
         if self._error is None and not (self._stopping and isinstance(error, BodyCancelled)):
             self._error = error
         return Failed(reason=type(error).__name__, message=str(error), error=error)
-
-
-class Threads:
-    """A dispatcher of blocking bodies, which run in a thread pool. Use it in a `with`."""
-
-    def __init__(self, body: Callable[[str, int], Outcome], workers: int) -> None:
-        self._body = body
-        self._executor = ThreadPoolExecutor(workers, thread_name_prefix="body")
-        self._under_way: dict[str, asyncio.Future[Outcome]] = {}
-
-    def __enter__(self) -> Threads:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # Not awaited: a thread that calls the scheduler would wait for the loop that waits here.
-        self._executor.shutdown(wait=False, cancel_futures=True)
-
-    async def __call__(self, id_: str, level: int) -> Outcome:
-        # A thread cannot be stopped. One that timed out must end before its node runs again.
-        before = self._under_way.get(id_)
-        if before is not None:
-            await asyncio.wait((before,))
-        # In the context of the node, so that its emissions are known to be its own.
-        run = asyncio.get_running_loop().run_in_executor(self._executor, copy_context().run, self._body, id_, level)
-        self._under_way[id_] = run
-        run.add_done_callback(lambda run: self._over(id_, run))
-        return await asyncio.shield(run)
-
-    def _over(self, id_: str, run: asyncio.Future[Outcome]) -> None:
-        if self._under_way.get(id_) is run:
-            del self._under_way[id_]
-        if not run.cancelled():
-            run.exception()

@@ -189,8 +189,7 @@ class ClaimRequests:
                 raise _over(claim)
             now = datetime.now(UTC)
             patch = {"metadata": {"uid": claim.metadata.uid}, "spec": {"renewTime": now.isoformat()}}
-            kind: Any = Claim
-            written: Claim = await self._client.patch(kind, name, patch, namespace=namespace)
+            written: Claim = await self._client.patch(Claim, name, patch, namespace=namespace)
             # Whoever looks after leases writes it down in a moment.
             expires = lifecycle.expiry(written, now.timestamp())
             if written.status is not None and expires is not None:

@@ -264,14 +264,12 @@ class Callers:
         if member is not None:
             await self.abandon(claim, member.subject.uid)
             return
-        kind: Any = Claim
         meta, client = claim.metadata, self._executor.client
-        await self._until_done(lambda: client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid))
+        await self._until_done(lambda: client.delete(Claim, meta.name, namespace=meta.namespace, uid=meta.uid))
 
     async def abandon(self, claim: Claim, instance: str) -> None:
         """End a hold that nobody knows of, or wants."""
         client, meta = self._executor.client, claim.metadata
-        kind: Any = Claim
         known = claim
 
         async def end() -> None:
@@ -281,7 +279,7 @@ class Callers:
             try:
                 await self._holds.end(known, over)
             except ApiError:
-                found: Claim = await client.get(kind, meta.name, namespace=meta.namespace)
+                found: Claim = await client.get(Claim, meta.name, namespace=meta.namespace)
                 if found.metadata.uid == meta.uid and not found.over():
                     known = found
                     raise

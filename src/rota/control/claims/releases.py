@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 from rota.api import Claim, Instance
 from rota.api.instance import Assignment
@@ -83,13 +83,12 @@ class Releases:
 
     async def _mark(self, member: Member, id_: str) -> Instance:
         """Have an instance started anew: its holder got there while the end of the hold was written."""
-        kind: Any = Instance
         subject = member.subject
         mark = {"metadata": {"uid": subject.uid, "annotations": {USED: id_}}}
         while True:
             try:
                 written: Instance = await self._executor.client.patch(
-                    kind, subject.name, mark, namespace=subject.namespace, type="merge"
+                    Instance, subject.name, mark, namespace=subject.namespace, type="merge"
                 )
                 return written
             except ApiError as error:

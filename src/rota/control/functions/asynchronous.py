@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -24,8 +24,8 @@ from rota.control.functions.recording import (
     owned_by,
 )
 from rota.control.functions.served import NotCalled
+from rota.control.writing import unless_overtaken
 from rota.engine.objects import Objects, get
-from rota.registry import ApiError
 
 ASYNCHRONOUS = "asynchronous"
 """The value of CALL_LABEL of an asynchronous call."""
@@ -102,10 +102,7 @@ class AsynchronousCalls:
         if oldest is not None and not oldest.over():
             raise NotCalled("TooMany", "too many asynchronous calls of this function wait or run")
         gone = kept.popleft()
-        kind: Any = Task
         if oldest is not None:
-            try:
-                await self._client.delete(kind, gone.name, namespace=key.namespace, uid=oldest.metadata.uid)
-            except ApiError as error:
-                if error.code not in (404, 409):
-                    raise
+            await unless_overtaken(
+                self._client.delete(Task, gone.name, namespace=key.namespace, uid=oldest.metadata.uid)
+            )

@@ -167,8 +167,7 @@ class Recorder:
 
     async def _is_there(self, task: Task) -> bool:
         """Report whether an earlier try, whose answer was lost, has created the Task of this call."""
-        kind: Any = Task
-        found: Task = await self._client.get(kind, task.metadata.name, namespace=task.metadata.namespace)
+        found: Task = await self._client.get(Task, task.metadata.name, namespace=task.metadata.namespace)
         return found.metadata.annotations.get(KEPT_AS) == task.metadata.uid
 
     def _keep(self, key: Key, ended: float, name: str) -> None:

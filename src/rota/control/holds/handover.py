@@ -84,9 +84,8 @@ async def write_in_steps(client: Client, handover: HandOver) -> Written:
     """
     assert handover.subject is not None
     ended = await client.update_status(handover.ends) if handover.ends is not None else None
-    kind: Any = Instance
     subject, patch = handover.subject, _patch(handover)
-    instance: Instance = await client.patch(kind, subject.name, patch, namespace=subject.namespace, type="json")
+    instance: Instance = await client.patch(Instance, subject.name, patch, namespace=subject.namespace, type="json")
     return Written(instance, ended)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import msgspec
 
@@ -82,12 +81,13 @@ async def ask(context: Context, owner: Object, template: InstanceTemplate, count
     Writes nothing if the namespace has no quota, and deletes a claim that is left from one.
     """
     meta = owner.metadata
-    kind: Any = QuotaClaim
     name = claim_name(owner)
     there = get(context.objects, QuotaClaim, name, meta.namespace)
     if quota_of(context.objects, meta.namespace) is None:
         if there is not None:
-            await unless_overtaken(context.client.delete(kind, name, namespace=meta.namespace, uid=there.metadata.uid))
+            await unless_overtaken(
+                context.client.delete(QuotaClaim, name, namespace=meta.namespace, uid=there.metadata.uid)
+            )
         return
     size = counted_of(context.objects, template)
     slots = [QuotaSlots(hash=size.hash(), count=count, requests=used_of(amount_of(size)))]
@@ -98,7 +98,9 @@ async def ask(context: Context, owner: Object, template: InstanceTemplate, count
         return
     if there is not None:
         # Left by an earlier owner of this name.
-        await unless_overtaken(context.client.delete(kind, name, namespace=meta.namespace, uid=there.metadata.uid))
+        await unless_overtaken(
+            context.client.delete(QuotaClaim, name, namespace=meta.namespace, uid=there.metadata.uid)
+        )
     reference = OwnerReference(
         api_version=owner.api.api_version, kind=owner.api.name, name=meta.name, uid=meta.uid, controller=True
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 from rota.api import Condition, Instance, Quota
 from rota.client import Key
@@ -63,7 +63,6 @@ def quota_condition(objects: Objects, instance: Instance) -> Condition:
 
 async def open_gate(context: Context, namespace: str, name: str, gate: str = QUOTA_GATE) -> None:
     """Remove one gate of an instance. Other gates stay; if the instance or the gate is gone, nothing happens."""
-    kind: Any = Instance
     found = cast("Instance | None", context.find(Instance.api, namespace, name))
     gates = [one.name for one in found.spec.scheduling_gates] if found is not None else []
     if gate not in gates:
@@ -71,7 +70,7 @@ async def open_gate(context: Context, namespace: str, name: str, gate: str = QUO
     path = f"/spec/schedulingGates/{gates.index(gate)}"
     patch = [{"op": "test", "path": f"{path}/name", "value": gate}, {"op": "remove", "path": path}]
     try:
-        await context.client.patch(kind, name, patch, namespace=namespace, type="json")
+        await context.client.patch(Instance, name, patch, namespace=namespace, type="json")
     except ApiError as error:
         if error.code not in (404, 409, 422):
             raise  # It is gone, or its gates have changed: the news of that wakes the controller again.

@@ -7,7 +7,6 @@ Task has a finalizer until the status has recorded it: a Task that is deleted be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from rota.api import Task
 from rota.client import Client, Key
@@ -25,10 +24,9 @@ def with_finalizer(body: Body) -> Body:
 
 async def release(client: Client, namespace: str, name: str) -> None:
     """Remove the finalizer of a Task, if it has it. Raises ApiError, OSError."""
-    kind: Any = Task
     for left in reversed(range(RELEASE_TRIES_MAX)):
         try:
-            task: Task = await client.get(kind, name, namespace=namespace)
+            task: Task = await client.get(Task, name, namespace=namespace)
             if FINALIZER not in task.metadata.finalizers:
                 return
             path = f"/metadata/finalizers/{task.metadata.finalizers.index(FINALIZER)}"

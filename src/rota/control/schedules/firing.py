@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,6 +29,7 @@ from rota.control.schedules.statuses import (
     with_plan,
     with_ready,
 )
+from rota.control.writing import unless_overtaken
 from rota.engine import Context
 from rota.engine.references import id_of
 from rota.registry import ApiError
@@ -243,20 +244,17 @@ class Firing:
         """Return the problem for which a Task could not be created; None: it is this schedule's, created before."""
         if error.reason != "AlreadyExists":
             return invalid_task(error)
-        kind: Any = Task
         name = task.run.name
-        there: Task = await self._client.get(kind, name, namespace=schedule.metadata.namespace)
+        there: Task = await self._client.get(Task, name, namespace=schedule.metadata.namespace)
         if schedule_of(there) == identity(schedule):
             return None
         return Problem(INVALID_TASK, f"Task/{name} exists and is not of this schedule: delete it")
 
     async def _cancel(self, launch: Launch) -> None:
         for name in launch.cancel:
-            try:
-                await self._client.patch(Task.api, name, CANCEL, namespace=launch.schedule.metadata.namespace)
-            except ApiError as error:
-                if error.code not in (404, 409):
-                    raise
+            await unless_overtaken(
+                self._client.patch(Task.api, name, CANCEL, namespace=launch.schedule.metadata.namespace)
+            )
 
     async def _commit(self, launches: Sequence[Launch]) -> None:
         quick = self._client.in_process
@@ -272,10 +270,9 @@ class Firing:
 
     async def _fresh(self, schedule: Schedule) -> Schedule | None:
         """Read a schedule from the server, since the cache may lag behind; None: it is gone."""
-        kind: Any = Schedule
         meta = schedule.metadata
         try:
-            found: Schedule = await self._client.get(kind, meta.name, namespace=meta.namespace)
+            found: Schedule = await self._client.get(Schedule, meta.name, namespace=meta.namespace)
         except ApiError as error:
             if error.code == 404:
                 return None

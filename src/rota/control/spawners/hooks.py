@@ -106,11 +106,10 @@ class Hooks:
         return spawner, spawner.spec.source.webhook
 
     async def _take(self, key: Key, spawner: TaskSpawner, item: Item) -> Answer:
-        kind: Any = TaskSpawner
         for _ in range(TRIES_MAX):
             try:
                 # Another delivery may have changed it before this one got the lock.
-                spawner = await self._client.get(kind, key.name, namespace=key.namespace)
+                spawner = await self._client.get(TaskSpawner, key.name, namespace=key.namespace)
                 return await self._make(spawner, item)
             except ApiError as error:
                 if error.code == 404:

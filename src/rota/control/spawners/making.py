@@ -175,14 +175,13 @@ class TaskMaker:
         return cast(TaskSpawner, changed)
 
     async def _write_status(self, spawner: TaskSpawner, next_status: NextStatus) -> TaskSpawner:
-        kind: Any = TaskSpawner
         for left in reversed(range(STATUS_TRIES_MAX)):
             try:
                 return await self._client.update_status(msgspec.structs.replace(spawner, status=next_status(spawner)))
             except ApiError as error:
                 if error.reason != "Conflict" or not left:
                     raise
-            spawner = await self._client.get(kind, spawner.metadata.name, namespace=spawner.metadata.namespace)
+            spawner = await self._client.get(TaskSpawner, spawner.metadata.name, namespace=spawner.metadata.namespace)
         raise AssertionError("the last try returns or raises")
 
     def _note(self, whose: str, task: str) -> None:

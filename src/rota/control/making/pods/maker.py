@@ -22,6 +22,7 @@ from rota.control.making.interface import Description, Observed, Obstacle
 from rota.control.making.pods import specs, statuses
 from rota.control.making.pods.specs import INSTANCE, MANAGED_LABEL, STORAGE_OWNER
 from rota.control.sizes import share_of
+from rota.control.writing import unless_overtaken
 from rota.engine.fence import Deposed
 from rota.engine.objects import Objects
 from rota.registry import ApiError
@@ -383,11 +384,9 @@ class PodMaker:
         meta = claim.metadata
         if meta.deletion_timestamp is not None:
             return
-        try:
-            await self._client.delete(PersistentVolumeClaim, meta.name, namespace=meta.namespace, uid=meta.uid)
-        except ApiError as error:
-            if error.code not in (404, 409):
-                raise
+        await unless_overtaken(
+            self._client.delete(PersistentVolumeClaim, meta.name, namespace=meta.namespace, uid=meta.uid)
+        )
 
 
 def _uid_of_maker(pod: Pod) -> str:
