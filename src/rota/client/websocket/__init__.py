@@ -7,6 +7,10 @@
 - Either end may close; the connection is gone a bounded time later in any case.
 
 Never: uses extensions, sends anything again, reconnects by itself.
+
+Framing is Rota's own because every command loads it: it takes 6.5 ms to import, `websockets` without I/O 36 to 45 ms. A
+message of 64 bytes takes 2.9 µs there and back (`websockets` 3.6, `wsproto` 11), one of 64 KiB that is masked 170 µs
+(8.6 and 119): input of commands is sent in such pieces, at 380 MB/s. It also bounds the fragments of a message.
 """
 
 from rota.client.websocket.connection import Closed, Heartbeat, WebSocket
