@@ -41,6 +41,7 @@ NOT_RUN = {
     "rota operator --kubeconfig ~/.rota/kubeconfig": FOR_EVER,
     "rota crds --install --context prod": CLUSTER,
     "rota operator --context prod": CLUSTER,
+    "rota operator --context prod --pods": CLUSTER,
     "rota operator --context prod --gateway ~/.rota-operator": CLUSTER,
     "rota operator --context prod --hub --gateway ~/.rota-hub --listen 0.0.0.0:7443 --url https://hub:7443": CLUSTER,
     "rota cell join ber-1 --city ber --context prod": CLUSTER,

@@ -93,7 +93,7 @@ def test_a_short_form_is_made_once_for_all(
     form: Any, counted: Callable[[Any, str], list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 1_800_000_000.5)
-    made = counted(forms, "_line")
+    made = counted(forms, "_event_line")
     event = _changed({}, {})
     where = Route(ConfigMap.api, "alice", "", "")
     lines = {

@@ -436,7 +436,7 @@ async def test_a_call_is_tried_again_when_its_interpreter_is_killed_as_it_starts
 @in_both
 async def test_a_call_is_not_tried_for_ever(bench: Bench) -> None:
     await ready(bench)
-    with killed_as_they_start(CALL_TRIES_MAX):
+    with killed_as_they_start(100 * CALL_TRIES_MAX):
         outcome = await bench.call("work:give", "1")
     assert outcome.message == "the interpreter ended by SIGKILL before the call returned"
 

@@ -59,9 +59,9 @@ def test_a_table_with_a_bound_may_grow_up_to_it() -> None:
 
 
 def test_a_cache_may_grow_up_to_the_size_it_was_given() -> None:
-    assert bound_of("api.shared.small()") == 4_096
+    assert bound_of("api.decoding.small()") == 4_096
     assert bound_of("api.meta.decoder()") == 0
-    assert names(run(60, {"api.shared.small()": lambda number: 50 * number})) == []
+    assert names(run(60, {"api.decoding.small()": lambda number: 50 * number})) == []
     assert names(run(60, {"api.meta.decoder()": lambda number: 50 * number})) == ["api.meta.decoder()"]
 
 

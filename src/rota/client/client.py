@@ -258,7 +258,9 @@ class Client:
 
         `grace_seconds` is for Pods of a cluster, which take time to end.
         """
-        options = DeleteOptions(propagation, uid or None, resource_version or None, grace_seconds, dry_run)
+        options = DeleteOptions(
+            propagation, uid or None, resource_version or None, dry_run, grace_seconds=grace_seconds
+        )
         answer = await self._write(Operation("delete", kind.api, self._in(kind.api, namespace), name, delete=options))
         return None if answer.gone else kind.decode(answer.value)
 

@@ -65,11 +65,11 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     """A precondition: the object has this uid."""
     resource_version: str | None = None
     """A precondition: the object has this resourceVersion."""
-    grace_seconds: int | None = None
-    """Seconds to end in, for kinds that take time for that, as a cluster's Pods do; None: the kind's own."""
     dry_run: bool = False
     restricted: bool = False
     """The caller is not an admin: see `WriteOptions.restricted`."""
+    grace_seconds: int | None = None
+    """Seconds to end in, for kinds that take time for that, as a cluster's Pods do; None: the kind's own."""
 
     def __post_init__(self) -> None:
         _check(self.propagation, ("", "Background", "Foreground", "Orphan"), "propagationPolicy")

@@ -149,11 +149,11 @@ class Batches:
         options = WriteOptions(o.manager, o.dry_run, o.field_validation, o.force, restricted, user.name, user.rules)
         conditions = o.preconditions
         delete = DeleteOptions(
-            o.propagation_policy,
-            conditions.get("uid"),
-            conditions.get("resourceVersion"),
-            o.dry_run,
-            restricted,
+            propagation=o.propagation_policy,
+            uid=conditions.get("uid"),
+            resource_version=conditions.get("resourceVersion"),
+            dry_run=o.dry_run,
+            restricted=restricted,
         )
         return Operation(
             o.verb,

@@ -9,6 +9,7 @@ ends. So copies are not closed here: `release` has a process of its own end with
 
 from __future__ import annotations
 
+import _thread
 import array
 import contextlib
 import ctypes
@@ -16,8 +17,6 @@ import math
 import os
 import socket
 import stat
-import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +35,7 @@ _PIDFD_GETFD = 438
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class _Held(threading.local):
+class _Held(_thread._local):
     """Copies of sockets that this thread has yet to release."""
 
     def __init__(self) -> None:
@@ -74,6 +73,8 @@ def release() -> None:
     numbers, _held.numbers = _held.numbers, []
     if not numbers:
         return
+    import subprocess  # Seldom needed, and the keeper is small.
+
     last = None
     with contextlib.suppress(OSError):
         last = subprocess.Popen(["/bin/sh", "-c", "read _"], stdin=subprocess.PIPE, pass_fds=numbers)
