@@ -38,6 +38,7 @@ from tests.attacks.conftest import API, TENANT, deployer
 from tests.local.place import Place
 from tests.runner.queues import queue_in
 from tests.server.conftest import Server, served
+from tests.until import until_async
 from tests.workers.apart import apart
 
 SECONDS_MAX = 60
@@ -57,10 +58,10 @@ class Filled:
 
 
 async def until(ask: Callable[[], Awaitable[Any]], is_so: Callable[[Any], object]) -> Any:
-    async with asyncio.timeout(SECONDS_MAX):
-        while not is_so(found := await ask()):
-            await asyncio.sleep(0.05)
-        return found
+    async def found() -> list[Any]:
+        return [there] if is_so(there := await ask()) else []
+
+    return (await until_async(found, ask, seconds=SECONDS_MAX))[0]
 
 
 def config(name: str, content: str = "x") -> dict[str, Any]:

@@ -25,6 +25,7 @@ from rota.runtime.workspace.discard import discard
 from tests.claims.test_gateway import claim, command, pool, release, until
 from tests.runner.boxes import Bench, in_a_sandbox
 from tests.server.conftest import Server, served
+from tests.until import until_async
 from tests.workers.apart import apart
 
 POOLS = "/apis/rota.dev/v1alpha1/namespaces/default/workerpools"
@@ -52,9 +53,7 @@ def running(mark: str) -> list[int]:
 
 
 async def until_running(mark: str) -> None:
-    async with asyncio.timeout(SECONDS_MAX):
-        while not running(mark):
-            await asyncio.sleep(0.02)
+    await until_async(lambda: running(mark), f"{mark} does not run", seconds=SECONDS_MAX)
 
 
 @pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox can be made here")

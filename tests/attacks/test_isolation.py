@@ -16,6 +16,7 @@ from rota.runtime.sandbox.availability import Availability
 from tests.attacks.conftest import API, TENANT, deployer
 from tests.attacks.test_privileges import made
 from tests.server.conftest import Server, served
+from tests.until import until_async
 
 SECONDS_MAX = 60
 WHY = "bwrap is not installed; install the package bubblewrap"
@@ -35,12 +36,15 @@ async def live(tmp_path: Path, no_bubblewrap: None) -> AsyncIterator[Server]:
 
 async def until(server: Server, plural: str, said: str) -> None:
     """Go on when the status of an object of a kind says something."""
-    async with asyncio.timeout(SECONDS_MAX):
-        while True:
-            found: list[dict[str, Any]] = (await server.ask("GET", f"{API}/{TENANT}/{plural}")).json["items"]
-            if any(said in str(one.get("status", {})) for one in found):
-                return
-            await asyncio.sleep(0.05)
+
+    async def there() -> list[str]:
+        found: list[dict[str, Any]] = (await server.ask("GET", f"{API}/{TENANT}/{plural}")).json["items"]
+        return [str(one.get("status", {})) for one in found]
+
+    async def so() -> bool:
+        return any(said in one for one in await there())
+
+    await until_async(so, there, seconds=SECONDS_MAX)
 
 
 async def test_to_run_a_task_as_the_server_where_there_is_no_bubblewrap(live: Server, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tests.attacks.conftest import API, TENANT, Deployer, deployer
 from tests.attacks.test_privileges import made, until_over
 from tests.runtime_sandbox.conftest import Box, box, make_box
 from tests.server.conftest import Server, served
+from tests.until import until_async
 
 __all__ = ["box", "make_box"]
 
@@ -381,15 +382,18 @@ async def test_to_use_the_network_of_an_admins_pool(tmp_path: Path, web: Web) ->
 
 async def until_said(server: Server, owner: str, condition: str) -> dict[str, Any]:
     """The first condition of this type, of an instance of an owner."""
-    async with asyncio.timeout(SECONDS_MAX):
-        while True:
-            for one in (await server.ask("GET", f"{API}/{TENANT}/instances")).json["items"]:
-                owned = any(each["name"] == owner for each in one["metadata"].get("ownerReferences", ()))
-                for each in one.get("status", {}).get("conditions", ()) if owned else ():
-                    if each["type"] == condition:
-                        found: dict[str, Any] = each
-                        return found
-            await asyncio.sleep(0.05)
+
+    async def said() -> dict[str, Any] | None:
+        for one in (await server.ask("GET", f"{API}/{TENANT}/instances")).json["items"]:
+            owned = any(each["name"] == owner for each in one["metadata"].get("ownerReferences", ()))
+            for each in one.get("status", {}).get("conditions", ()) if owned else ():
+                if each["type"] == condition:
+                    found: dict[str, Any] = each
+                    return found
+        return None
+
+    found: dict[str, Any] = await until_async(said, f"no {condition} of {owner}")
+    return found
 
 
 async def test_a_task_of_a_tenant_goes_out_by_the_proxy_alone_and_its_owner_hears_what_was_refused(

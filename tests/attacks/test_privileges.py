@@ -14,6 +14,7 @@ from rota.control.schedules.making import MANUAL, task_of
 from rota.runtime import sandbox
 from tests.attacks.conftest import API, TENANT, Deployer, deployer
 from tests.server.conftest import Reply, Server, served
+from tests.until import until_async
 
 SECONDS_MAX = 60
 OPEN = {"worker": {"type": "shell", "isolation": "none"}, "replicas": 1}
@@ -38,13 +39,16 @@ async def made(
 
 
 async def until_over(server: Server, name: str) -> dict[str, Any]:
-    async with asyncio.timeout(SECONDS_MAX):
-        while True:
-            found = (await server.ask("GET", f"{API}/{TENANT}/tasks/{name}")).json
-            if found.get("status", {}).get("phase") in ("Succeeded", "Failed", "Cancelled"):
-                status: dict[str, Any] = found["status"]
-                return status
-            await asyncio.sleep(0.05)
+    async def task() -> dict[str, Any]:
+        found: dict[str, Any] = (await server.ask("GET", f"{API}/{TENANT}/tasks/{name}")).json
+        return found
+
+    async def over() -> dict[str, Any] | None:
+        status: dict[str, Any] = (await task()).get("status", {})
+        return status if status.get("phase") in ("Succeeded", "Failed", "Cancelled") else None
+
+    status: dict[str, Any] = await until_async(over, task, seconds=SECONDS_MAX)
+    return status
 
 
 @pytest.fixture

@@ -30,7 +30,8 @@ from rota.server.http import JSON, Response, Stream
 from rota.server.log_streams import TEXT
 from rota.server.signed_tokens import SignedTokens
 from rota.server.upgrade import Upgrade
-from tests.tunnel.both import CELL, IDENTITY, NAME, Both, both_sides, refused, until
+from tests.tunnel.both import CELL, IDENTITY, NAME, Both, both_sides, refused
+from tests.until import until_async
 
 LOGS = f"/v1/logs/default/{NAME}"
 FILES = f"/v1/instances/default/{NAME}/files?path=/a"
@@ -179,7 +180,7 @@ async def test_to_begin_with_a_token_that_ended_while_a_cell_was_slow(both: Both
     async def is_over() -> bool:
         return await both.sessions() == 0
 
-    await until(is_over)
+    await until_async(is_over)
 
 
 # Cells.
@@ -375,7 +376,7 @@ async def test_to_go_on_as_a_cell_with_a_token_that_is_revoked(both: Both) -> No
                     await websocket.receive()
             with contextlib.suppress(ValueError):  # It is cut in the midst of a chunk.
                 await asking
-    await until(lambda: _none(both))
+    await until_async(lambda: _none(both))
 
 
 async def _none(both: Both) -> bool:

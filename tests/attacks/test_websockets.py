@@ -16,6 +16,7 @@ from rota.server.http import Response
 from rota.server.http_server import HttpServer
 from rota.server.memory import MIB, Memory, Payer
 from rota.server.upgrade import Upgrade
+from tests.until import until_async
 
 SOON_SECONDS = 10.0
 KEY = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
@@ -72,13 +73,6 @@ async def site() -> AsyncIterator[Site]:
     assert not made.memory.bodies.used
 
 
-async def until(condition: object, value: object = True) -> None:
-    assert callable(condition)
-    async with asyncio.timeout(SOON_SECONDS):
-        while condition() != value:
-            await asyncio.sleep(0.01)
-
-
 async def code(reader: asyncio.StreamReader) -> int:
     """With which a WebSocket is closed."""
     async with asyncio.timeout(SOON_SECONDS):
@@ -114,7 +108,7 @@ async def test_to_fill_the_memory_with_halves_of_messages(site: Site, fragments:
     # Nobody else is kept from sending.
     _, writer = await site.open("other")
     writer.write(b"\x82\xff" + struct.pack(">Q", MIB) + bytes(4) + bytes(MIB))
-    await until(lambda: bytes(MIB) in site.received)
+    await until_async(lambda: bytes(MIB) in site.received, seconds=SOON_SECONDS)
     for task in first:
         task.cancel()
     await asyncio.gather(*first, return_exceptions=True)
@@ -124,10 +118,10 @@ async def test_what_is_not_taken_counts_and_what_is_taken_does_not(site: Site) -
     site.gate.clear()
     _, writer = await site.open()
     writer.write(b"\x82\xff" + struct.pack(">Q", MIB) + bytes(4) + bytes(MIB))
-    await until(lambda: site.memory.bodies.used, MIB)
+    await until_async(lambda: site.memory.bodies.used == MIB, seconds=SOON_SECONDS)
     site.gate.set()
-    await until(lambda: site.memory.bodies.used, 0)
-    await until(lambda: site.received, [bytes(MIB)])
+    await until_async(lambda: site.memory.bodies.used == 0, seconds=SOON_SECONDS)
+    await until_async(lambda: site.received == [bytes(MIB)], seconds=SOON_SECONDS)
 
 
 def test_to_keep_the_server_busy_with_fragments_of_nothing() -> None:
@@ -176,7 +170,7 @@ async def test_to_keep_everybody_waiting_for_many_small_messages(site: Site, mon
     count = 20_000
     _, writer = await site.open()
     writer.write(b"".join(b"\x82\x84" + bytes(4) + struct.pack(">I", i) for i in range(count)))
-    await until(lambda: len(site.received), count)
+    await until_async(lambda: len(site.received) == count, seconds=SOON_SECONDS)
     others.cancel()
     assert site.received == [struct.pack(">I", i) for i in range(count)]
     assert most[0] <= 2 * FRAMES_PER_TURN_MAX

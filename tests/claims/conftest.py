@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from rota import Client
 from rota.api import Claim, Instance
 from tests.server.live import Live
+from tests.until import until_async
 
 SECONDS_MAX = 60.0
 SCRIPT = "trap 'exit 0' TERM; while :; do sleep 0.2; done"
@@ -54,13 +54,13 @@ class Site:
 
     async def until_free(self, client: Client, count: int = 2) -> None:
         """Go on when so many instances can be claimed."""
-        async with asyncio.timeout(SECONDS_MAX):
-            while True:
-                pool: Any = await client.list(Instance)
-                idle = [one for one in pool.items if one.status is not None and one.status.phase == "Idle"]
-                if len(idle) >= count and not await self.claims():
-                    return
-                await asyncio.sleep(0.02)
+
+        async def so() -> bool:
+            pool: Any = await client.list(Instance)
+            idle = [one for one in pool.items if one.status is not None and one.status.phase == "Idle"]
+            return len(idle) >= count and not await self.claims()
+
+        await until_async(so, f"{count} instances are not free", seconds=SECONDS_MAX)
 
 
 def site_in(home: Path) -> Iterator[Site]:

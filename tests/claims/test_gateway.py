@@ -14,6 +14,7 @@ import pytest
 from rota.client.upgrading import Refused, connect_unix
 from rota.client.websocket import Closed, WebSocket
 from tests.server.conftest import POOLS, Reply, Server, served
+from tests.until import until_async
 
 PATIENCE_SECONDS = 20
 API = "/apis/rota.dev/v1alpha1/namespaces/default"
@@ -43,13 +44,15 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 
 async def until(server: Server, free: int, name: str = "boxes") -> None:
     """Go on when so many instances of a pool can be had, and nobody has any."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            found = (await server.ask("GET", f"{API}/instances")).json["items"]
-            idle = [one for one in found if one["metadata"]["name"].startswith(f"{name}-") and _is_idle(one)]
-            if len(idle) >= free:
-                return
-            await asyncio.sleep(0.01)
+
+    async def instances() -> list[Any]:
+        found = (await server.ask("GET", f"{API}/instances")).json["items"]
+        return [one for one in found if one["metadata"]["name"].startswith(f"{name}-")]
+
+    async def so() -> bool:
+        return len([one for one in await instances() if _is_idle(one)]) >= free
+
+    await until_async(so, instances)
 
 
 def _is_idle(one: Any) -> bool:

@@ -14,6 +14,7 @@ from rota.client import Client
 from rota.client.claims import context, gateway
 from tests.claims.conftest import SECONDS_MAX, Site
 from tests.server.live import ROTA, die_with_parent
+from tests.until import until_async
 
 HOLDERS = ("one", "two")
 """As many as there are instances."""
@@ -50,9 +51,7 @@ def waiting(site: Site) -> Iterator[subprocess.Popen[str]]:
 
 async def until_waiting(site: Site) -> str:
     """The claim that waits."""
-    async with asyncio.timeout(SECONDS_MAX):
-        while not (found := await site.claims("Waiting")):
-            await asyncio.sleep(0.05)
+    found: list[str] = await until_async(lambda: site.claims("Waiting"), "no claim waits", seconds=SECONDS_MAX)
     return found[0]
 
 

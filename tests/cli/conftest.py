@@ -16,9 +16,9 @@ from rota.cli import main
 from rota.cli.session import MANAGER, Settings
 from rota.registry import Registry
 from rota.store import SqliteStore
+from tests.until import until_async
 
 Object = dict[str, Any]
-PATIENCE_SECONDS = 20
 
 
 class Ran(NamedTuple):
@@ -97,9 +97,7 @@ class Terminal:
 
 async def until(screen: io.StringIO, text: str) -> None:
     """Go on when this is on the screen."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while text not in screen.getvalue():
-            await asyncio.sleep(0.001)
+    await until_async(lambda: text in screen.getvalue(), screen.getvalue, poll_seconds=0.001)
 
 
 @pytest.fixture

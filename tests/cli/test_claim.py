@@ -18,8 +18,8 @@ from rota.cli import typed_commands
 from rota.cli.claim import _warnings_printed
 from rota.cli.session import Settings
 from tests.claims.conftest import SCRIPT, SECONDS_MAX, Site, manifest, shared  # noqa: F401 - the same server
-from tests.control.running.test_processes import until
 from tests.server.live import ROTA, die_with_parent
+from tests.until import until
 
 
 class Command:

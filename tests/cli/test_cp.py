@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rota.trees.replacing import TEMPORARY
-from tests.control.running.test_processes import until
 from tests.files.conftest import SANDBOX, Farm, farm  # noqa: F401 - the same server
 from tests.server.live import ROTA, die_with_parent
+from tests.until import until
 
 WAYS = ["bare", pytest.param("box", marks=SANDBOX)]
 

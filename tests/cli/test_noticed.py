@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.cli.test_task_runs import Place
+from tests.until import until
 
-SECONDS_MAX = 60.0
-PAUSE_SECONDS = 0.1
 POOL = """
 apiVersion: rota.dev/v1alpha1
 kind: WorkerPool
@@ -39,14 +36,6 @@ def noticed(place: Place, kind: str, name: str) -> list[tuple[str, str]]:
     found = json.loads(place.rota("get", "events", "-o", "json"))["items"]
     about = [one for one in found if (one["involvedObject"]["kind"], one["involvedObject"]["name"]) == (kind, name)]
     return [(one["reason"], one["message"]) for one in about]
-
-
-def until(what: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not (found := what()):
-        assert time.monotonic() < deadline
-        time.sleep(PAUSE_SECONDS)
-    return found
 
 
 def test_an_instance_that_ends_again_and_again_is_noticed(place: Place) -> None:

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from rota.engine.advice import CREATED_BY_HAND
 from tests.local.place import processes_of
 from tests.printed import BARE, FIELD, commands_in, filled, messages, problem_of, words_of
 from tests.server.live import ROTA, Live, live
+from tests.until import until
 
 SECONDS_MAX = 60
 FIELDS = {
@@ -147,21 +147,24 @@ def rota(server: Live) -> str:
     return f"rota --home {server.home}"
 
 
-def until(line: str, sign: str, code: int = 0) -> str:
-    deadline = time.monotonic() + SECONDS_MAX
-    while True:
+def shell_until(line: str, sign: str, code: int = 0) -> str:
+    said = ""
+
+    def found() -> bool:
+        nonlocal said
         said = shell(f"{line} 2>&1; true")
-        if sign in said:
-            return said
-        assert time.monotonic() < deadline, said
+        return sign in said
+
+    until(found, lambda: said, seconds=SECONDS_MAX)
+    return said
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
 def test_a_missing_secret_is_made_by_the_command_that_why_prints(rota: str) -> None:
     shell(f"{rota} apply -f -", WORKSPACE)
-    said = until(f"{rota} why workspace/w", "create secret")
+    said = shell_until(f"{rota} why workspace/w", "create secret")
     shell(printed(said, "create secret").replace("KEY=VALUE", "token=s3cret"))
-    until(f"{rota} why workspace/w", "is ready")
+    shell_until(f"{rota} why workspace/w", "is ready")
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
@@ -199,9 +202,9 @@ def test_a_missing_namespace_is_made_by_the_command_that_a_deploy_prints(rota: s
 def test_a_task_without_workers_runs_after_the_command_that_why_prints(rota: str) -> None:
     shell(f"{rota} apply -f -", POOL)
     shell(f"{rota} run --pool crew --name first -- false")
-    said = until(f"{rota} why task/first", " scale ")
+    said = shell_until(f"{rota} why task/first", " scale ")
     shell(printed(said, " scale "))
-    failed = until(f"{rota} why task/first", " retry ")
+    failed = shell_until(f"{rota} why task/first", " retry ")
     assert "task.rota.dev/first-retry-1" in shell(printed(failed, " retry "))
     assert shell(printed(failed, " logs ")) == ""
     waited = shell(f"{rota} wait task/first-retry-1 --timeout 60s", code=1)
@@ -231,7 +234,7 @@ def test_a_server_is_started_replaced_and_ended_by_the_commands_that_are_printed
         shell(printed(said, " start"))
         shell(f"{rota} restart --allow-api https://first.example")
         shell(f"{rota} apply -f -", POOL + "---" + SPAWNER)
-        refused = until(f"{rota} why spawner/issues", "--allow-api")
+        refused = shell_until(f"{rota} why spawner/issues", "--allow-api")
         assert "--allow-api https://first.example --allow-api https://git.example/api" in refused
         shell(printed(refused, "--allow-api"))
         asked = (home / "last-start.json").read_text()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -21,9 +20,9 @@ from rota.cli import why as command
 from rota.client import Client
 from tests.cli.conftest import Ran, Terminal
 from tests.server.live import Live, live
+from tests.until import until
 
 Object = dict[str, Any]
-PATIENCE_SECONDS = 20
 
 
 @pytest.fixture(scope="module")
@@ -80,14 +79,18 @@ class Screen(io.StringIO):
             self._watching(self.getvalue())
 
 
-def until(server: Live, namespace: str, target: str, *texts: str) -> Ran:
+def why_until(server: Live, namespace: str, target: str, *texts: str) -> Ran:
     """Ask until all of this is in the answer: controllers take a moment."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
+    ran: Ran | None = None
+
+    def found() -> bool:
+        nonlocal ran
         ran = why(server, namespace, target)
-        if all(text in ran.out for text in texts):
-            return ran
-        assert time.monotonic() < deadline, ran
+        return all(text in ran.out for text in texts)
+
+    until(found, lambda: ran)
+    assert ran is not None
+    return ran
 
 
 WORKSPACE = obj("Workspace", "repo", {"repo": "https://example.com/shop", "secretRef": {"name": "token"}})
@@ -102,7 +105,7 @@ def task(name: str, **spec: Any) -> Object:
 def test_the_chain_is_a_tree_with_the_next_step_below(server: Live, namespace: str) -> None:
     create(server, namespace, WORKSPACE, POOL)
     first = f"│  DependencyNotReady: not ready: Workspace/{namespace}/repo (DependencyNotFound)"
-    ran = until(server, namespace, "wp/agents", first)
+    ran = why_until(server, namespace, "wp/agents", first)
     assert ran.code == 1 and ran.err == ""
     shown = [line.partition("  Pending for")[0] for line in ran.out.splitlines()]
     assert shown[:6] == [
@@ -121,7 +124,7 @@ def test_the_chain_is_a_tree_with_the_next_step_below(server: Live, namespace: s
 
 def test_events_are_shown(server: Live, namespace: str) -> None:
     create(server, namespace, WORKSPACE)
-    ran = until(server, namespace, "workspace/repo", "events:")
+    ran = why_until(server, namespace, "workspace/repo", "events:")
     assert ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE"] in ran.lines
     assert any(words[1:4] == ["Warning", "DependencyNotFound", f"Workspace/{namespace}/repo"] for words in ran.lines)
 
@@ -133,7 +136,7 @@ def test_a_kind_and_a_name_may_be_two_words(server: Live, namespace: str) -> Non
 
 def test_what_is_ready_is_one_line(server: Live, namespace: str) -> None:
     create(server, namespace, SECRET, WORKSPACE)
-    ran = until(server, namespace, "workspace/repo", "is ready")
+    ran = why_until(server, namespace, "workspace/repo", "is ready")
     assert ran.code == 0 and len(ran.out.splitlines()) == 1
     assert ran.out.startswith(f"Workspace/{namespace}/repo is ready since 20")
 
@@ -141,14 +144,14 @@ def test_what_is_ready_is_one_line(server: Live, namespace: str) -> None:
 def test_what_is_paused_is_ready_and_said_to_be_paused(server: Live, namespace: str) -> None:
     spec = {"cron": "@daily", "enabled": False, "target": {"taskTemplate": {"command": ["x"], "worker": {}}}}
     create(server, namespace, obj("Schedule", "quiet", spec))
-    ran = until(server, namespace, "sched/quiet", "is ready")
+    ran = why_until(server, namespace, "sched/quiet", "is ready")
     assert ran.code == 0 and ran.out.endswith("), but paused\n")
 
 
 def test_what_a_person_has_to_correct_is_not_waited_for(server: Live, namespace: str) -> None:
     code = {"entrypoint": "app:handler", "source": {"inline": ""}}
     create(server, namespace, obj("Function", "far", {**code, "regions": ["tokyo"]}))
-    ran = until(server, namespace, "fn/far", "RegionNotServed")
+    ran = why_until(server, namespace, "fn/far", "RegionNotServed")
     assert ran.out.splitlines()[-1].startswith(f"next: correct the regions of Function/{namespace}/far, or leave them")
 
 
@@ -171,9 +174,9 @@ def test_who_waits_for_workers_that_cannot_come_up_is_told_what_to_correct(serve
     )
     advice = f"next: correct the repo of Workspace/{namespace}/gone, or make the repository: `rota"
     for target in ("wp/wsbad", "task/t", "claim/c"):
-        ran = until(server, namespace, target, "RepositoryNotFound")
+        ran = why_until(server, namespace, target, "RepositoryNotFound")
         assert ran.code == 1 and last(ran).startswith(advice), ran.out
-    ran = until(server, namespace, "ws/gone", "RepositoryNotFound")
+    ran = why_until(server, namespace, "ws/gone", "RepositoryNotFound")
     assert "It cannot go on all the same:\n" in ran.out and "Instance/" in ran.out
     assert last(ran).startswith(advice) and "edit workspace/gone" in last(ran)
 
@@ -186,7 +189,7 @@ def test_who_waits_for_workers_that_lack_a_program_is_told_to_install_it(server:
         obj("WorkerPool", "cc", {"worker": worker}),
         obj("Task", "t", {"prompt": "hi", "workerPoolRef": {"name": "cc"}}),
     )
-    ran = until(server, namespace, "task/t", "ProgramNotFound")
+    ran = why_until(server, namespace, "task/t", "ProgramNotFound")
     told = f"next: install the program that WorkerPool/{namespace}/cc lacks, or correct its worker: `rota"
     assert last(ran).startswith(told), ran.out
 
@@ -200,7 +203,7 @@ def test_who_waits_for_a_pool_without_workers_is_told_to_give_it_one(server: Liv
         obj("Claim", "c", {"poolRef": {"name": "zero"}, "waitSeconds": 3600}),
     )
     for target in ("task/t", "claim/c"):
-        ran = until(server, namespace, target, "which has none")
+        ran = why_until(server, namespace, target, "which has none")
         assert last(ran).startswith(f"next: give WorkerPool/{namespace}/zero a worker: `rota"), ran.out
         assert "scale workerpool/zero --replicas=1" in last(ran)
 
@@ -208,28 +211,28 @@ def test_who_waits_for_a_pool_without_workers_is_told_to_give_it_one(server: Liv
 def test_who_waits_for_a_busy_worker_is_told_to_wait(server: Live, namespace: str) -> None:
     hold = {"command": ["sleep", "600"], "workerPoolRef": {"name": "half"}}
     create(server, namespace, obj("WorkerPool", "half", {"worker": {}, "replicas": 1}), obj("Task", "first", hold))
-    until(server, namespace, "wp/half", "is ready")
+    why_until(server, namespace, "wp/half", "is ready")
     create(server, namespace, obj("Task", "second", hold))
     # At first it may say that the task is being looked at right now.
-    until(server, namespace, "task/second", "1 of 1 busy", f"\nnext: wait for Task/{namespace}/second")
+    why_until(server, namespace, "task/second", "1 of 1 busy", f"\nnext: wait for Task/{namespace}/second")
 
 
 def test_a_spawner_whose_api_is_not_allowed_is_not_waited_for(server: Live, namespace: str) -> None:
     source = {"github": {"repo": "o/r", "apiURL": "https://evil.example"}}
     create(server, namespace, obj("TaskSpawner", "sp", {"source": source, "taskTemplate": {**DATE, "worker": {}}}))
-    ran = until(server, namespace, "taskspawner/sp", "ApiNotAllowed")
+    ran = why_until(server, namespace, "taskspawner/sp", "ApiNotAllowed")
     assert last(ran).startswith(f"next: allow the API as TaskSpawner/{namespace}/sp says, or correct its apiURL: `rota")
 
 
 def test_colour_is_for_terminals(server: Live, namespace: str) -> None:
     create(server, namespace, WORKSPACE)
-    assert "\x1b" not in until(server, namespace, "workspace/repo", "Absent").out
+    assert "\x1b" not in why_until(server, namespace, "workspace/repo", "Absent").out
 
 
 def test_a_circle_ends_where_it_began(server: Live, namespace: str) -> None:
     create(server, namespace, POOL, task("a", dependsOn=["b"]), task("b", dependsOn=["a"]))
     back = f"└─ Task/{namespace}/a (spec.dependsOn[0])  Pending, as above"
-    ran = until(server, namespace, "task/a", back)
+    ran = why_until(server, namespace, "task/a", back)
     assert "next: break the circle" in ran.out
 
 
@@ -238,7 +241,7 @@ def test_what_a_failed_task_wrote_is_shown_line_by_line(server: Live, namespace:
     script = "echo first; echo last; exit 3"
     made = obj("Task", "bad", {"command": ["sh", "-c", script], "workerPoolRef": {"name": "agents"}})
     create(server, namespace, shell, made)
-    ran = until(server, namespace, "task/bad", " retry ")
+    ran = why_until(server, namespace, "task/bad", " retry ")
     assert "\\n" not in ran.out
     assert [line.strip() for line in ran.out.splitlines()[1:3]] == ["Failed: first", "last"]
     assert ran.out.splitlines()[-1] == (
@@ -249,7 +252,7 @@ def test_what_a_failed_task_wrote_is_shown_line_by_line(server: Live, namespace:
 
 def test_the_answer_can_be_json(server: Live, namespace: str) -> None:
     create(server, namespace, WORKSPACE)
-    until(server, namespace, "workspace/repo", "Absent")
+    why_until(server, namespace, "workspace/repo", "Absent")
     ran = why(server, namespace, "workspace/repo", "-o", "json")
     answer = json.loads(ran.out)
     assert ran.code == 1 and answer["root"]["verdict"] == "Missing" and answer["step"]["state"] == "Pending"
@@ -265,7 +268,7 @@ def test_what_is_not_there_and_what_is_meant_wrongly_is_refused(server: Live, na
 def test_watching_ends_when_the_object_is_ready(server: Live, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "WATCH_SECONDS", 0.05)
     create(server, namespace, WORKSPACE)
-    until(server, namespace, "workspace/repo", "Absent")
+    why_until(server, namespace, "workspace/repo", "Absent")
     helped: list[Thread] = []
 
     def help_it(screen: str) -> None:

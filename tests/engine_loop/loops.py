@@ -29,6 +29,7 @@ from rota.engine import (
 from rota.engine.recorder import Recorder
 from rota.registry import Registry
 from rota.store import MemoryStore
+from tests.until import until_async
 
 T = TypeVar("T", bound=Object)
 Body = Callable[[Context, Any], Awaitable[Outcome]]
@@ -180,9 +181,7 @@ class World:
 
     async def until(self, what: Callable[[], object]) -> None:
         """Go on when something is so."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not what():
-                await asyncio.sleep(0)
+        await until_async(what, seconds=PATIENCE_SECONDS, poll_seconds=0)
 
     async def rest(self) -> None:
         """Go on when all is told, and nothing runs or is about to."""

@@ -29,6 +29,7 @@ from rota.engine.objects import get
 from rota.engine.references import id_of
 from rota.registry import ApiError, Registry, WatchOptions
 from rota.store import MemoryStore
+from tests.until import until_async
 
 FINALIZER = "example.com/held"
 PATIENCE_SECONDS = 30
@@ -242,9 +243,7 @@ async def test_where_own_writes_are_not_seen_their_news_are_looked_at_when_a_run
     loop = ControlLoop(plain, behind.objects, [saying], _Silent(), clock=VirtualClock(0.0))
 
     async def until(runs: int) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while saying.runs < runs:
-                await asyncio.sleep(0)
+        await until_async(lambda: saying.runs >= runs, poll_seconds=0)
 
     async def said() -> str:
         status = (await behind.other.get(Workspace, "w")).status

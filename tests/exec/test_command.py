@@ -20,8 +20,8 @@ import msgspec
 import pytest
 
 from rota.runtime import sandbox
-from tests.control.running.test_processes import until
 from tests.server.live import ROTA, Live, die_with_parent
+from tests.until import until
 
 PATIENCE_SECONDS = 20.0
 POOLS = ["bare", pytest.param("box", marks=pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox here"))]

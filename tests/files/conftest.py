@@ -15,8 +15,8 @@ from urllib.parse import quote
 import pytest
 
 from rota.runtime import sandbox
-from tests.control.running.test_processes import until
 from tests.server.live import ROTA, Live, execute
+from tests.until import until
 
 SECONDS_MAX = 30.0
 SANDBOX = pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox here")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from tests.control.running.test_processes import until
 from tests.files.conftest import Farm, manifest, template
 from tests.server.conftest import Server, server  # noqa: F401 - the same server
+from tests.until import until
 
 FILES = "/v1/instances/default/bare-0/files?path=x"
 

@@ -15,8 +15,8 @@ from urllib.parse import unquote_to_bytes
 import pytest
 
 from rota.trees.bounds import ENTRIES_MAX, FILE_BYTES_MAX
-from tests.control.running.test_processes import until
 from tests.files.conftest import WAYS, Farm, read
+from tests.until import until
 
 pytestmark = pytest.mark.parametrize("way", WAYS)
 

@@ -14,6 +14,7 @@ from rota.api import Function, Instance, Task
 from rota.client import Client
 from rota.runtime.runner.agent import descendants
 from rota.server.main import run
+from tests.until import until_async
 from tests.workers.farm import environments
 from tests.workers.running import command_of
 
@@ -76,14 +77,7 @@ class Town:
 
     async def until(self, what: Callable[[], Any]) -> Any:
         """What comes to be so; `what` may be a coroutine function."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                found = what()
-                if asyncio.iscoroutine(found):
-                    found = await found
-                if found:
-                    return found
-                await asyncio.sleep(LOOK_SECONDS)
+        return await until_async(what)
 
     async def function(self, name: str, so: Callable[[Function], Any] = lambda found: True) -> Function:
         """A function, when it is like that."""

@@ -9,7 +9,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 from rota.api import Instance
 from rota.client import ALL_NAMESPACES, Client, to_dict
 from tests.runtime.homes import keepers_of
+from tests.until import until
 
 PATIENCE_SECONDS = 100
 CELLS = {"dfw-1": "dfw", "dfw-2": "dfw", "lhr-1": "lhr", "sin-1": "sin", "sin-2": "sin"}
@@ -91,10 +91,7 @@ class Fleet:
         return Counter(one["spec"]["cellName"] for one in self.instances().values() if is_ready(one))
 
     def until(self, so: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not so():
-            assert time.monotonic() < deadline, f"{what}\n{self.rota('fleet', 'status')}{self.rota('map')}"
-            time.sleep(0.02)
+        until(so, lambda: f"{what}\n{self.rota('fleet', 'status')}{self.rota('map')}", seconds=PATIENCE_SECONDS)
 
     def agrees(self) -> bool:
         """Whether the hub knows just what its cells have."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
 import subprocess
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from rota.api import Lease
@@ -16,7 +14,6 @@ from rota.registry import ApiError
 from tests.server.live import ROTA, die_with_parent
 
 LEASE = "rota-controllers"
-POLL_SECONDS = 0.05
 
 
 class Operator:
@@ -72,13 +69,3 @@ async def holder(client: Client) -> str:
             continue
         return (lease.spec.holder_identity or "") if lease.spec else ""
     return ""
-
-
-async def until(what: Callable[[], Awaitable[bool]], seconds: float, otherwise: Callable[[], str]) -> None:
-    """Returns when something is so."""
-    try:
-        async with asyncio.timeout(seconds):
-            while not await what():
-                await asyncio.sleep(POLL_SECONDS)
-    except TimeoutError:
-        raise AssertionError(otherwise()) from None

@@ -25,6 +25,7 @@ from rota.control.instance_actions import RUNTIME_FINALIZER
 from rota.registry import ApiError
 from tests.conformance.cluster import Cluster, cluster
 from tests.server.live import ROTA, die_with_parent
+from tests.until import until_async
 
 PATIENCE_SECONDS = 90.0
 ALL_THERE = ("get", "workloads,workloaddeployments,instances,cells", "-A", "-o", "yaml")
@@ -145,13 +146,11 @@ def true(condition: str) -> dict[str, Any]:
 
 
 async def until(so: Callable[[], Awaitable[object]], what: str, *sites: Site) -> None:
-    try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not await so():
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        told = [text for one in sites for text in (one.log.read_text()[-3000:], one.rota(*ALL_THERE))]
-        raise AssertionError("\n".join([what, *told])) from None
+    def told() -> str:
+        there = [text for one in sites for text in (one.log.read_text()[-3000:], one.rota(*ALL_THERE))]
+        return "\n".join([what, *there])
+
+    await until_async(so, told, seconds=PATIENCE_SECONDS)
 
 
 async def test_a_workload_at_one_cluster_runs_in_another(sites: tuple[Site, Site]) -> None:

@@ -17,8 +17,9 @@ import pytest
 from rota.api import Event, ObjectMeta, Secret, Workspace
 from rota.client import Cache, Client, Update
 from tests.conformance.cluster import cluster
-from tests.operators.processes import Operator, holder, kubeconfig_of, until
+from tests.operators.processes import Operator, holder, kubeconfig_of
 from tests.server.live import ROTA, live
+from tests.until import until_async
 
 ROUNDS = int(os.environ.get("ROTA_HAND_OVERS", "2"))
 """More of them: `make chaos`."""
@@ -121,7 +122,7 @@ async def test_when_the_leader_is_killed_or_stopped_another_takes_over_and_nothi
             async def somebody_leads() -> bool:
                 return await leader(client) is not None
 
-            await until(somebody_leads, HAND_OVER_SECONDS_MAX, logs)
+            await until_async(somebody_leads, logs, seconds=HAND_OVER_SECONDS_MAX)
             for round_ in range(ROUNDS):
                 first = await leader(client)
                 assert first is not None
@@ -131,16 +132,16 @@ async def test_when_the_leader_is_killed_or_stopped_another_takes_over_and_nothi
                 async def another_leads(first: Operator = first) -> bool:
                     return await leader(client) not in (None, first)
 
-                await until(another_leads, HAND_OVER_SECONDS_MAX, logs)
+                await until_async(another_leads, logs, seconds=HAND_OVER_SECONDS_MAX)
                 await declaring
                 if round_ % 2 == 0:
                     first.process.wait(60)
                     first.start()
                 else:
                     first.send(signal.SIGCONT)
-                await until(all_ready, HAND_OVER_SECONDS_MAX, logs)
+                await until_async(all_ready, logs, seconds=HAND_OVER_SECONDS_MAX)
             await asyncio.gather(*(_ends_well(one) for one in operators))
-            await until(all_ready, 0.1, logs)
+            await until_async(all_ready, logs, seconds=0.1)
             events = (await client.list(Event, namespace="default")).items
     finally:
         for one in operators:

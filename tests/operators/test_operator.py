@@ -21,8 +21,9 @@ import pytest
 from rota.api import Claim, Lease, Workspace
 from rota.client import Client
 from rota.registry import ApiError
-from tests.operators.processes import LEASE, holder, until
+from tests.operators.processes import LEASE, holder
 from tests.server.live import ROTA, Live, die_with_parent, live
+from tests.until import until_async
 
 SOON_SECONDS = 20.0
 """Generous, for busy machines."""
@@ -53,7 +54,7 @@ class Operator:
         async def so() -> bool:
             return " leads" in self.said() and "waits; " not in self.said().splitlines()[-1]
 
-        await until(so, SOON_SECONDS, self.said)
+        await until_async(so, self.said, seconds=SOON_SECONDS)
 
 
 @contextmanager
@@ -92,7 +93,7 @@ async def settled(client: Client, name: str, seconds: float = SOON_SECONDS) -> N
     async def so() -> bool:
         return (await client.get(Workspace, name)).readiness().state == "Ready"
 
-    await until(so, seconds, lambda: f"{name} did not become ready")
+    await until_async(so, lambda: f"{name} did not become ready", seconds=seconds)
 
 
 def rota(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -163,7 +164,7 @@ async def test_against_a_server_that_is_away_it_waits_and_can_be_ended(tmp_path:
         async def begun() -> bool:
             return " waits" in operator.said()
 
-        await until(begun, SOON_SECONDS, operator.said)
+        await until_async(begun, operator.said, seconds=SOON_SECONDS)
         assert await operator.end() == 0, operator.said()
         assert "Traceback" not in operator.said()
 
@@ -212,7 +213,7 @@ async def test_one_that_waits_takes_over_at_once_from_one_that_ends_well(server:
                 async def waits() -> bool:
                     return "waits; " in two.said()
 
-                await until(waits, SOON_SECONDS, two.said)
+                await until_async(waits, two.said, seconds=SOON_SECONDS)
                 await one.end()
                 await two.leads()
                 await client.create(workspace("w"))
@@ -233,7 +234,7 @@ async def test_its_socket_answers_why_metrics_and_health(server: Live, tmp_path:
             async def known() -> bool:
                 return await asyncio.to_thread(lambda: ask(gateway, "/v1/why/workspaces/default/w")[0]) == 200
 
-            await until(known, SOON_SECONDS, operator.said)
+            await until_async(known, operator.said, seconds=SOON_SECONDS)
             done = await asyncio.to_thread(rota, "why", "workspace/w", "--home", str(gateway))
             assert done.returncode == 1 and "Secret/missing" in done.stdout, done
             assert "next: create Secret/missing" in done.stdout
@@ -266,7 +267,7 @@ async def test_without_a_runtime_it_serves_claims_that_are_there_and_refuses_wha
                 status, body = await asyncio.to_thread(ask, gateway, "/v1/pools/default/boxes/claims")
                 return status == 200 and [one["metadata"]["name"] for one in json.loads(body)["claims"]] == ["c"]
 
-            await until(listed, SOON_SECONDS, operator.said)
+            await until_async(listed, operator.said, seconds=SOON_SECONDS)
             status, body = ask(gateway, "/v1/claims/default/c/renew", "POST")
             assert status == 200 and json.loads(body)["claim"]["spec"]["renewTime"]
             assert ask(gateway, "/v1/claims/default/c", "DELETE")[0] == 200
@@ -300,7 +301,7 @@ async def test_one_that_does_not_lead_says_who_does(server: Live, tmp_path: Path
             async def waits() -> bool:
                 return "waits; " in two.said()
 
-            await until(waits, SOON_SECONDS, two.said)
+            await until_async(waits, two.said, seconds=SOON_SECONDS)
             status, message = ask(gateway, "/v1/why/workspaces/default/w")
             assert status == 503 and f"-{one.process.pid}-" in message
 
@@ -321,7 +322,7 @@ async def test_a_folder_that_another_operator_uses_stays_its_own(server: Live, t
             async def begun() -> bool:
                 return "waits; " in two.said() or two.process.poll() is not None
 
-            await until(begun, SOON_SECONDS, two.said)
+            await until_async(begun, two.said, seconds=SOON_SECONDS)
             if two.process.poll() is None:
                 await two.end()
         assert ask(gateway, "/healthz") == (200, "ok")
@@ -339,7 +340,7 @@ async def test_a_socket_that_a_killed_one_left_behind_is_in_nobodys_way(server: 
                 except OSError:
                     return False
 
-            await until(answers, SOON_SECONDS, operator.said)
+            await until_async(answers, operator.said, seconds=SOON_SECONDS)
             await operator.end(signal.SIGKILL)
 
 

@@ -13,9 +13,9 @@ import pytest
 from rota.api import Cell, Secret, Workload, WorkloadDeployment
 from rota.cli.operator import _endpoint
 from rota.client import Client
-from tests.operators.processes import until
 from tests.operators.test_operator import operating
 from tests.server.live import ROTA, live
+from tests.until import until_async
 
 SOON_SECONDS = 60.0
 WORKLOAD: dict[str, Any] = {
@@ -73,7 +73,7 @@ async def test_an_operator_is_a_cell_and_stays_it(tmp_path: Path) -> None:
         try:
             with operating(tmp_path / "log", *where, *words) as operator:
                 await at_hub.create(WORKLOAD)
-                await until(lambda: mirrors(at_site, 1), SOON_SECONDS, operator.said)
+                await until_async(lambda: mirrors(at_site, 1), operator.said, seconds=SOON_SECONDS)
                 again = await asyncio.to_thread(rota, "operator", *where, *words)
                 assert again.returncode == 1 and "the token has been used" in again.stderr
                 other = await asyncio.to_thread(rota, "operator", *where, "--cell", "lhr-1")
@@ -82,7 +82,7 @@ async def test_an_operator_is_a_cell_and_stays_it(tmp_path: Path) -> None:
             with operating(tmp_path / "log", *where, "--cell", "ber-1") as operator:
                 placement = {**WORKLOAD["spec"]["placements"][0], "scale": {"min": 2}}
                 await at_hub.patch(Workload, "web", {"spec": {"placements": [placement]}})
-                await until(lambda: mirrors(at_site, 2), SOON_SECONDS, operator.said)
+                await until_async(lambda: mirrors(at_site, 2), operator.said, seconds=SOON_SECONDS)
             kept = await at_site.get(Secret, "rota-membership", namespace="rota-system")
             assert token not in str(kept.data)
             assert (await at_hub.get(Cell, "ber-1")).readiness().state == "Ready"

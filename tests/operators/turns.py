@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 from rota.api import Claim, Instance, Task
 from rota.client import Cache, Client, Update
 from rota.server.home import Home
-from tests.operators.processes import Operator, holder, until
+from tests.operators.processes import Operator, holder
 from tests.server.live import ROTA, die_with_parent
+from tests.until import until_async
 
 API = "rota.dev/v1alpha1"
 HAND_OVER_SECONDS_MAX = 40.0
@@ -141,7 +142,7 @@ class Turns:
         return "\n\n".join([*said, *stuck, *claims, *map(str, self.instances())])
 
     async def until(self, so: Callable[[], Awaitable[bool]], seconds: float = END_SECONDS_MAX) -> None:
-        await until(so, seconds, self.told)
+        await until_async(so, self.told, seconds=seconds)
 
     # Clients.
 

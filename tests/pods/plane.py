@@ -20,9 +20,8 @@ from rota.registry import ApiError, Registry
 from rota.store import MemoryStore
 from tests.pods.kubelet import Kubelet
 from tests.pods.memory import MemoryCluster
+from tests.until import until_async
 
-PATIENCE_SECONDS = 30.0
-POLL_SECONDS = 0.01
 SLEEP = ["sleep", "600"]
 
 
@@ -95,15 +94,13 @@ class ClusterPlane:
     async def until(
         self, so: Callable[[], Awaitable[object]], told: Callable[[], Awaitable[object]] | None = None
     ) -> None:
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while not await so():
-                    await asyncio.sleep(POLL_SECONDS)
-        except TimeoutError:
-            there = (await self.client.list(Instance, namespace="default")).items
+        async def there() -> str:
+            instances = (await self.client.list(Instance, namespace="default")).items
             pods = (await self.client.list(Pod, namespace="default")).items
             said = await told() if told is not None else ""
-            raise AssertionError(f"{said}\n{[one.status for one in there]}\n{pods}") from None
+            return f"{said}\n{[one.status for one in instances]}\n{pods}"
+
+        await until_async(so, there)
 
     async def claim(self, name: str, pool: str = "boxes", **spec: Any) -> Claim:
         meta = {"name": name, "namespace": "default"}

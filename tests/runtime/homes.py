@@ -14,6 +14,7 @@ from typing import Any
 
 from rota.runtime.keeper import protocol
 from rota.runtime.keeper.client import Keeper, Limits, LogSpec, Record, Snapshot
+from tests.until import until_async
 
 DAEMON = "setsid sh -c 'echo $$ > {fifo}; exec sleep 1000' &"
 """A grandchild in a session of its own, whose parent is gone."""
@@ -61,10 +62,8 @@ class Home:
 
     async def until_alive(self, count: int) -> list[int]:
         """Returns when so many are there. One that is just being executed has no environment to be seen by."""
-        async with asyncio.timeout(10):
-            while len(found := self.processes()) < count:
-                await asyncio.sleep(0.01)
-        return found
+        await until_async(lambda: len(self.processes()) >= count, self.processes)
+        return self.processes()
 
     def groups(self) -> list[str]:
         return groups_of(self.path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from rota.runtime.keeper import connection
 from rota.runtime.keeper.connection import Connection
 from rota.runtime.keeper.messages import ExecExited, ExitRecord, KeeperGone
+from tests.until import until_async
 
 PATIENCE_SECONDS = 30.0
 
@@ -34,13 +35,7 @@ async def pair() -> AsyncIterator[Pair]:
     made = Pair()
     yield made
     made.theirs.close()
-    await until(lambda: not made.connection.is_open)
-
-
-async def until(so: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not so():
-            await asyncio.sleep(0.01)
+    await until_async(lambda: not made.connection.is_open)
 
 
 async def test_an_end_is_told_whether_it_comes_before_or_after_it_is_asked_for(pair: Pair) -> None:
@@ -49,7 +44,7 @@ async def test_an_end_is_told_whether_it_comes_before_or_after_it_is_asked_for(p
     pair.tell("late", 2)
     async with asyncio.timeout(PATIENCE_SECONDS):
         assert (await early).code == 1
-        await until(lambda: "late" in pair.connection._unclaimed)
+        await until_async(lambda: "late" in pair.connection._unclaimed)
         assert (await pair.connection.exit_of("late")).code == 2
     assert not pair.connection._execs and not pair.connection._unclaimed
 
@@ -58,7 +53,7 @@ async def test_of_ends_that_nobody_asks_for_the_last_ones_are_kept(pair: Pair, m
     monkeypatch.setattr(connection, "UNCLAIMED_EXITS_MAX", 3)
     for number in range(10):
         pair.tell(str(number))
-    await until(lambda: list(pair.connection._unclaimed) == ["7", "8", "9"])
+    await until_async(lambda: list(pair.connection._unclaimed) == ["7", "8", "9"])
 
 
 async def test_who_has_given_up_on_an_end_does_not_cut_the_others_off(pair: Pair) -> None:
@@ -73,6 +68,6 @@ async def test_who_has_given_up_on_an_end_does_not_cut_the_others_off(pair: Pair
 
 async def test_an_end_that_is_asked_for_when_the_keeper_is_gone_is_not_waited_for(pair: Pair) -> None:
     pair.theirs.close()
-    await until(lambda: not pair.connection.is_open)
+    await until_async(lambda: not pair.connection.is_open)
     with pytest.raises(KeeperGone):
         await pair.connection.exit_of("any")

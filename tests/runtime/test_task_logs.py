@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from rota.runtime import task_logs
 from rota.runtime.task_logs import TaskLogs
+from tests.until import until_async
 
 PATIENCE_SECONDS = 30.0
 
@@ -39,29 +40,23 @@ def there(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*/*"))
 
 
-async def until(so: Callable[[], Any]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not so():
-            await asyncio.sleep(0.01)
-
-
 async def test_all_files_of_a_task_go_and_no_others(tmp_path: Path, logs: TaskLogs) -> None:
     put(tmp_path, "a@1.log", "a@1.result", "a@2.log", "ab@3.log", "b@4.log")
     put(tmp_path, "a@5.log", namespace="other")
     logs.drop("default", "a", nobody)
-    await until(lambda: there(tmp_path) == ["a@5.log", "ab@3.log", "b@4.log"])
+    await until_async(lambda: there(tmp_path) == ["a@5.log", "ab@3.log", "b@4.log"])
 
 
 async def test_the_files_of_a_later_namesake_stay(tmp_path: Path, logs: TaskLogs) -> None:
     put(tmp_path, "a@old.log", "a@new.log", "a@new.result")
     logs.drop("default", "a", lambda namespace, name: "new")
-    await until(lambda: there(tmp_path) == ["a@new.log", "a@new.result"])
+    await until_async(lambda: there(tmp_path) == ["a@new.log", "a@new.result"])
 
 
 async def test_nothing_is_kept_of_tasks_whose_files_are_removed_or_never_were(tmp_path: Path, logs: TaskLogs) -> None:
     for number in range(1000):
         logs.drop(f"namespace-{number % 7}", f"task-{number}", nobody)
-    await until(lambda: logs._removing is None)
+    await until_async(lambda: logs._removing is None)
     assert logs._gone == {}
 
 
@@ -79,7 +74,7 @@ async def test_what_cannot_be_removed_is_tried_again(
 
     monkeypatch.setattr(task_logs, "_unlink", fails_at_first)
     logs.drop("default", "a", nobody)
-    await until(lambda: there(tmp_path) == [])
+    await until_async(lambda: there(tmp_path) == [])
 
 
 async def test_no_more_than_a_bound_wait_to_be_removed(
@@ -98,7 +93,7 @@ async def test_a_sweep_removes_what_is_left_of_tasks_that_went_unseen(tmp_path: 
     (tmp_path / "default" / "under-way@4.log").write_text("a call that is not written down yet")
     os.utime(tmp_path / "default" / "under-way@4.log", (2**32, 2**32))
     logs.sweep(lambda namespace, name: "1" if name == "there" else "")
-    await until(lambda: logs._sweeping is not None and logs._sweeping.done())
+    await until_async(lambda: logs._sweeping is not None and logs._sweeping.done())
     assert there(tmp_path) == ["there@1.log", "under-way@4.log"]
 
 

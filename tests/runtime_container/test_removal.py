@@ -6,13 +6,13 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from rota.runtime.container import container_name
 from rota.runtime.container.monitors import Monitor, monitors_of
 from rota.runtime.interface import Subject
 from tests.runtime_container.conftest import SECONDS_MAX, Host, begun, kill, podman
+from tests.until import until_async
 
 HALF_MADE_TIMES = 5
 FOR_EVER = "while :; do sleep 0.01; done"
@@ -31,7 +31,7 @@ async def test_a_container_whose_client_is_killed_goes_on_until_it_is_removed(ho
 async def test_one_that_was_killed_half_way_leaves_nothing_either(host: Host) -> None:
     for _ in range(HALF_MADE_TIMES):
         process = await begun(host.command(host.order("/bin/sleep", "1000")))
-        held = await until(lambda: monitors_of(host.name, host.engine.facts.monitor))
+        held = await until_async(lambda: monitors_of(host.name, host.engine.facts.monitor))
         await kill(process)
         await host.engine.remove(host.name)
         assert traces(host, held) == []
@@ -113,10 +113,3 @@ def traces(host: Host, held: list[Monitor]) -> list[str]:
         )
         left += [f"record {id_}" for id_ in ids & {*known.stdout.split()}]
     return left
-
-
-async def until(found: Callable[[], list[Monitor]]) -> list[Monitor]:
-    async with asyncio.timeout(SECONDS_MAX):
-        while not (some := found()):
-            await asyncio.sleep(0)
-    return some

@@ -38,8 +38,8 @@ from rota.server.hub_tunnel import Tunnels
 from rota.server.signed_tokens import SignedTokens
 from rota.server.tables import Tables
 from tests.server.conftest import served
+from tests.until import until_async
 
-SECONDS_MAX = 30.0
 SAYS = "echo ready; trap 'exit 0' TERM; while :; do sleep 0.1; done"
 UID = "00000000-0000-4000-8000-000000000000"
 LARGE = json.dumps("x" * 5000)
@@ -85,18 +85,16 @@ class Post:
         return answer.status, b"".join([piece async for piece in answer.chunks])
 
     async def until(self, what: Callable[[], Any]) -> Any:
-        async with asyncio.timeout(SECONDS_MAX):
-            while True:
-                try:
-                    found = what()
-                    found = await found if isawaitable(found) else found
-                except ApiError as error:
-                    if error.code not in (404, 429, 503):
-                        raise
-                    found = None
-                if found:
-                    return found
-                await asyncio.sleep(0.02)
+        async def found() -> Any:
+            try:
+                there = what()
+                return await there if isawaitable(there) else there
+            except ApiError as error:
+                if error.code not in (404, 429, 503):
+                    raise
+                return None
+
+        return await until_async(found)
 
     async def function(self) -> Function:
         body = {

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.server.live import Live, die_with_parent, live
+from tests.until import until
 
 SECONDS_MAX = 60
 OPERATOR = """
@@ -61,15 +61,6 @@ def operator(rota: Live, tmp_path: Path) -> Iterator[Path]:
         said.seek(0)
         print(said.read())
         said.close()
-
-
-def until(found: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + SECONDS_MAX
-    while time.monotonic() < deadline:
-        if value := found():
-            return value
-        time.sleep(0.1)
-    raise AssertionError(f"nothing after {SECONDS_MAX} s")
 
 
 def test_an_operator_sees_marks_records_and_holds_back_our_objects(rota: Live, operator: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from rota.store import Conflict, Event, SqliteStore, StoreFull, StoreStopped, Write, sql
 from tests.store.acts import create, put, settle, value
+from tests.until import until_async
 
 A = "tasks/x/a"
 B = "tasks/x/b"
@@ -198,9 +199,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def until_it_takes_writes(store: SqliteStore) -> None:
-    async with asyncio.timeout(10):
-        while store.failing:
-            await asyncio.sleep(0.01)
+    await until_async(lambda: not store.failing)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from rota.server import heartbeats
 from tests.functions.conftest import town  # noqa: F401 - the same server
 from tests.server.conftest import Server, served
 from tests.streams.wire import Wire, wired
+from tests.until import until_async
 
 BEAT_SECONDS = 0.05
 ANSWER_SECONDS = 0.5
@@ -73,7 +74,7 @@ class Followed:
             self.text += piece
 
     async def until(self, text: bytes) -> None:
-        await until(lambda: text in self.text or self._reading.done())
+        await until_async(lambda: text in self.text or self._reading.done())
         if self._reading.done():
             self._reading.result()
         assert text in self.text, self.text
@@ -95,14 +96,8 @@ def followed(client: Client, path: str, **asked: Any) -> Followed:
     return Followed(log_pieces(client, path, {"follow": "true", **asked}, patience))
 
 
-async def until(so: Callable[[], Any]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not so():
-            await asyncio.sleep(0.005)
-
-
 async def until_silent(wire: Wire, seconds: float) -> None:
     """Returns when nothing but heartbeats came for so long."""
     beat = frames.encoded(frames.Frame(frames.HEARTBEAT))
     enough = wire.said.count(beat) + round(seconds / BEAT_SECONDS)
-    await until(lambda: wire.said.count(beat) >= enough)
+    await until_async(lambda: wire.said.count(beat) >= enough)

@@ -17,8 +17,9 @@ from rota.runtime.places import Places
 from rota.runtime.runner.tasklog import TaskLog
 from tests.server.conftest import Server, served
 from tests.server.test_why import create
-from tests.streams.conftest import ANSWER_SECONDS, Followed, client_on, followed, until, until_silent
+from tests.streams.conftest import ANSWER_SECONDS, Followed, client_on, followed, until_silent
 from tests.streams.wire import Wire, wired
+from tests.until import until_async
 
 API = "rota.dev/v1alpha1"
 
@@ -120,7 +121,7 @@ async def test_a_cut_loses_nothing_and_repeats_nothing(wire: Wire, writer: Write
 async def test_a_cut_before_anything_was_written_loses_nothing(client: Client, wire: Wire, writer: Writer) -> None:
     writer.write(b"before\n")
     log = followed(client, writer.path, tail=0)
-    await until(lambda: frames.encoded(Frame(frames.HEARTBEAT)) in wire.said)
+    await until_async(lambda: frames.encoded(Frame(frames.HEARTBEAT)) in wire.said)
     wire.cut()
     writer.write(b"one\n")
     await log.until(b"one\n")
@@ -139,7 +140,7 @@ async def test_a_server_that_hangs_is_noticed(
     await log.until(b"two\n")
     before = wire.requests
     wire.freeze()
-    await until(lambda: wire.requests > before)
+    await until_async(lambda: wire.requests > before)
     writer.write(b"three\n")
     wire.thaw()
     await log.until(b"three\n")

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.control.running.test_processes import until
 from tests.server.live import ROTA, Live
+from tests.until import until
 
 PATIENCE_SECONDS = 60.0
 COUNT = "import itertools, time\nfor number in {numbers}:\n    print('line', number, flush=True)\n    time.sleep(0.02)"

@@ -23,8 +23,9 @@ from tests.client.scripted import Exchange, client_of, serving
 from tests.functions.town import Town
 from tests.server.conftest import Server
 from tests.server.live import ROTA
-from tests.streams.conftest import ANSWER_SECONDS, BEAT_SECONDS, PATIENCE_SECONDS, until
+from tests.streams.conftest import ANSWER_SECONDS, BEAT_SECONDS, PATIENCE_SECONDS
 from tests.streams.wire import Wire, wired
+from tests.until import until_async
 
 API = "rota.dev/v1alpha1"
 LONG_SECONDS = 1000.0
@@ -50,7 +51,7 @@ async def test_a_claim_waits_for_longer_than_any_answer_may_take(client: Client,
 
     claiming = asyncio.create_task(claim())
     beats = round(3 * ANSWER_SECONDS / BEAT_SECONDS)
-    await until(lambda: wire.said.count(INTERIM) >= beats or claiming.done())
+    await until_async(lambda: wire.said.count(INTERIM) >= beats or claiming.done())
     assert not claiming.done()
     await client.apply(pool(1), force=True)
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -139,7 +140,7 @@ async def test_the_kernel_looks_after_connections_on_which_nothing_is_said() -> 
     listening = socket.create_server(("127.0.0.1", 0))
     await http.listen(sock=listening)
     _, writer = await asyncio.open_connection(*listening.getsockname())
-    await until(lambda: http.connections)
+    await until_async(lambda: http.connections)
     (connection,) = http.connections
     accepted = connection._transport.get_extra_info("socket")
     assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
@@ -164,7 +165,7 @@ async def test_a_watch_goes_on_after_a_cut_and_tells_each_change_once(
     watching = asyncio.create_task(watch())
     try:
         await direct.create({**config, "metadata": {"name": "one"}})
-        await until(lambda: seen == ["one"])
+        await until_async(lambda: seen == ["one"])
         for name in ("two", "three"):
             wire.cut()
             await direct.create({**config, "metadata": {"name": name}})

@@ -28,9 +28,9 @@ from rota.server.cell_tunnel import Tunnel
 from rota.server.http import Answer, Request, Response
 from rota.store import MemoryStore
 from tests.server.conftest import Server, served
+from tests.until import until_async
 
 CELL, NAME, IDENTITY = "ber-1", "web-0", "home-of-ber-1"
-PATIENCE_SECONDS = 20.0
 SPEC: dict[str, Any] = {"containers": [{"name": "main", "command": ["serve"]}], "templateHash": "x", "ordinal": 0}
 DEPLOYMENT: dict[str, Any] = {
     "workloadRef": {"name": "web"},
@@ -179,11 +179,11 @@ class Both:
         async def says() -> bool:
             return what in self.trouble()
 
-        await until(says)
+        await until_async(says)
 
     async def connected(self) -> None:
         """Wait until the hub reaches the cell."""
-        await until(self._is_reached)
+        await until_async(self._is_reached)
         self.asked.clear()
 
     async def _is_reached(self) -> bool:
@@ -227,12 +227,6 @@ async def both_sides(folder: Path) -> AsyncIterator[Both]:
         finally:
             await made.close()
             await registry.stop()
-
-
-async def until(so: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not await so():
-            await asyncio.sleep(0.02)
 
 
 async def refused(doing: Awaitable[Any]) -> ApiError:

@@ -13,7 +13,8 @@ from rota.client.http import HttpBackend
 from rota.server.http import Response
 from rota.server.membership import join
 from tests.server.conftest import Server, served
-from tests.tunnel.both import CELL, NAME, SPEC, Both, object_of, until
+from tests.tunnel.both import CELL, NAME, SPEC, Both, object_of
+from tests.until import until_async
 
 PAGE = Path(__file__).parents[2] / "docs/howto/operator.md"
 NOWHERE = {
@@ -46,14 +47,14 @@ async def test_sessions_and_bytes_of_tunnels_are_counted_by_cell(both: Both) -> 
     async def is_over() -> bool:
         return not await counted(both.server, "rota_tunnel_sessions{")
 
-    await until(is_over)
+    await until_async(is_over)
     # What was counted of a cell goes with it.
     await both.hub.delete(Cell, CELL)
 
     async def is_gone() -> bool:
         return not [one for one in await counted(both.server, "rota_tunnel") if CELL in one]
 
-    await until(is_gone)
+    await until_async(is_gone)
 
 
 async def test_a_hub_and_its_cell_count_their_reports_and_the_manual_names_every_metric(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ async def test_a_hub_and_its_cell_count_their_reports_and_the_manual_names_every
                     'rota_hub_reports_total{outcome="Taken"}', 0
                 ) > 0
 
-            await until(has_reported)
+            await until_async(has_reported)
             [age] = (await counted(cell, "rota_hub_contact_age_seconds")).values()
             assert 0 <= age < 60
             [lag] = (await counted(hub, f'rota_cell_report_age_seconds{{cell="{CELL}"}}')).values()

@@ -23,7 +23,8 @@ from rota.server.files import BYTES
 from rota.server.http import Answer, Request, Response, Stream
 from rota.server.log_streams import TEXT
 from rota.server.upgrade import Upgrade
-from tests.tunnel.both import CELL, NAME, Both, exit_status, refused, until
+from tests.tunnel.both import CELL, NAME, Both, exit_status, refused
+from tests.until import until_async
 
 LOGS = f"/v1/logs/default/{NAME}"
 FILES = f"/v1/instances/default/{NAME}/files?path=/a"
@@ -72,7 +73,7 @@ async def test_a_log_comes_through_the_hub(both: Both) -> None:
     # The cell is told who asks, and gets none of their credentials.
     assert (user.name, user.scope, user.namespace) == ("rota-admin", "hub", "default")
     assert not request.headers.keys() & {"authorization", "x-secret", "host"}
-    await until(lambda: _none(both))
+    await until_async(lambda: _none(both))
 
 
 async def _none(both: Both) -> bool:
@@ -165,7 +166,7 @@ async def test_a_command_has_its_streams_and_its_exit_code(both: Both) -> None:
     assert both.audited(at_hub=True)[-1]["code"] == 101
     # What was run is written down on neither side.
     assert "run" not in both.audit_path.read_text()
-    await until(lambda: _none(both))
+    await until_async(lambda: _none(both))
 
 
 class End:
@@ -250,7 +251,7 @@ async def test_a_command_ends_on_both_sides_when_the_tunnel_breaks(both: Both) -
         async with asyncio.timeout(5):
             with pytest.raises(ConnectionCut, match='the connection to cell "ber-1" in ber was cut'):
                 await channels.carry(websocket, nothing)
-    await until(lambda: _none(both))
+    await until_async(lambda: _none(both))
 
 
 async def test_a_stream_that_is_cut_does_not_look_whole(both: Both) -> None:
@@ -304,16 +305,16 @@ async def test_what_runs_in_the_cell_ends_when_who_asked_goes(both: Both, what: 
             await begun.wait()
     async with asyncio.timeout(5):
         await ended.wait()
-    await until(lambda: _none(both))
+    await until_async(lambda: _none(both))
 
 
 async def test_a_cell_that_is_back_is_reached_again(both: Both) -> None:
     both.connect()
     await both.connected()
     await both.cut()
-    await until(lambda: _is(both, 503))
+    await until_async(lambda: _is(both, 503))
     both.connect(boot=2)
-    await until(lambda: _is(both, 200))
+    await until_async(lambda: _is(both, 200))
 
 
 async def _is(both: Both, code: int) -> bool:
@@ -329,7 +330,7 @@ async def test_a_later_start_of_a_cell_takes_the_place_of_an_earlier_one(both: B
     async def is_taken_over() -> bool:
         return await _is(both, 200) and both.answered_by == 6
 
-    await until(is_taken_over)
+    await until_async(is_taken_over)
     # The first tries again, and is refused: what is asked goes to the second alone.
     both.trouble = trouble_of_first
     await both.troubled("a later start of ber-1 is connected")
@@ -417,7 +418,7 @@ async def test_each_credential_and_each_cell_has_so_many_requests(both: Both, mo
         assert code == 429 and "2 requests to cells are under way with this credential" in message
         # Nobody else is kept out by that.
         await stack.enter_async_context(both.as_().stream("GET", LOGS))
-    await until(lambda: _none(both))
+    await until_async(lambda: _none(both))
 
 
 async def test_a_cell_is_shared_by_those_who_ask(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,7 +436,7 @@ async def test_a_cell_is_shared_by_those_who_ask(both: Both, monkeypatch: pytest
         code, message = await both.code(LOGS, token)
         assert code == 429 and '9 requests to cell "ber-1" are under way, 1 of them yours' in message
         await stack.enter_async_context(both.as_().stream("GET", LOGS))  # An admin's has the reserve.
-    await until(lambda: _none(both))
+    await until_async(lambda: _none(both))
 
 
 async def test_a_cell_does_not_take_more_than_it_can(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -474,7 +475,7 @@ async def test_who_does_not_read_makes_the_cell_wait(both: Both) -> None:
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     await settled(lambda: produced)
     writer.transport.abort()
-    await until(lambda: _none(both))
+    await until_async(lambda: _none(both))
 
 
 async def test_a_cell_that_does_not_take_a_file_makes_who_sends_it_wait(both: Both) -> None:
@@ -501,7 +502,7 @@ async def test_a_cell_that_does_not_take_a_file_makes_who_sends_it_wait(both: Bo
     async with asyncio.timeout(5):
         error = await refused(sending)
     assert error.code == 503 and "was cut before it answered. Whether it has begun is not known" in str(error)
-    await until(lambda: _none(both))
+    await until_async(lambda: _none(both))
 
 
 async def test_either_end_of_a_command_makes_the_other_wait(both: Both) -> None:
@@ -533,4 +534,4 @@ async def test_either_end_of_a_command_makes_the_other_wait(both: Both) -> None:
         feeding.cancel()
         await asyncio.gather(feeding, return_exceptions=True)
         websocket.abort()
-    await until(lambda: _none(both))
+    await until_async(lambda: _none(both))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.server.live import Live, execute
+from tests.until import until
 
 PATIENCE_SECONDS = 90.0
-POLL_SECONDS = 0.05
 API = "rota.dev/v1alpha1"
 HOLD = {"kind": "Function", "name": "c", "uid": "u", "since": "2026-01-01T00:00:00Z"}
 
@@ -27,11 +26,7 @@ class Farm(Live):
 
     def until(self, what: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
         """Returns when something is so, and what it is."""
-        deadline = time.monotonic() + seconds
-        while not (found := what()):
-            assert time.monotonic() < deadline, self.kubectl("get", "wp,inst,ws,events", "-o", "yaml")
-            time.sleep(POLL_SECONDS)
-        return found
+        return until(what, lambda: self.kubectl("get", "wp,inst,ws,events", "-o", "yaml"), seconds=seconds)
 
     def ready(self, pool: str, count: int) -> None:
         """Returns when so many of its instances are ready, and no others are there."""

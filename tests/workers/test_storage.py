@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from rota.runtime import sandbox
 from rota.runtime.interface import Order, Owner, Subject
 from rota.runtime.places import Places
+from tests.until import until
 from tests.workers.farm import Farm, farm, pool
 
 in_sandbox = pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox can be made here")
@@ -139,10 +139,7 @@ def claimed(places: Places, owner: Owner) -> Path:
 
 
 def until_empty(folder: Path) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while list(folder.iterdir()):
-        assert time.monotonic() < deadline, "it is never removed"
-        time.sleep(0.01)
+    until(lambda: not list(folder.iterdir()), "it is never removed", seconds=SECONDS_MAX)
 
 
 def test_a_folder_is_its_owners_and_what_another_left_is_gone(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ from typing import Any, Literal, NamedTuple
 from rota.runtime import sandbox
 from tests.runtime.homes import groups_of, keepers_of
 from tests.server.live import ROTA, Live
+from tests.until import until
 from tests.workspace.conftest import Repo
 
 API = "rota.dev/v1alpha1"
 PATIENCE_SECONDS = 60.0
-POLL_SECONDS = 0.05
 REST_SECONDS = 4.0
 REPLICAS_MAX = 3
 HOLD_SECONDS = 1.0
@@ -284,10 +284,7 @@ class World:
         return there == wanted and is_newest and self.instances().keys() - others == self.wanted()
 
     def until(self, what: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
-        deadline = time.monotonic() + seconds
-        while not what():
-            assert time.monotonic() < deadline, self.told()
-            time.sleep(POLL_SECONDS)
+        until(what, self.told, seconds=seconds)
 
     def told(self) -> str:
         """Everything that helps to find out what is wrong."""

@@ -14,10 +14,11 @@ import pytest
 
 from rota.runtime.container import Engine
 from rota.runtime.keeper.protocol import hash_of
-from tests.control.running.test_processes import apply, told, until
+from tests.control.running.test_processes import apply, told
 from tests.runtime.homes import keepers_of
 from tests.runtime_container.conftest import found, make_image, podman
 from tests.server.live import Live, execute
+from tests.until import until
 
 PATIENCE_SECONDS = 60.0
 SECRET = "do-not-show-this"

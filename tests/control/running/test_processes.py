@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,7 @@ import pytest
 
 from tests.runtime.homes import keepers_of
 from tests.server.live import ROTA, Live
-
-PATIENCE_SECONDS = 20.0
-POLL_SECONDS = 0.05
+from tests.until import until
 
 
 @pytest.fixture
@@ -41,17 +38,6 @@ def processes(home: Path) -> dict[int, str]:
                 continue
             if str(home) in command and "rota.runtime.keeper" not in command and "bin/rota up" not in command:
                 found[int(entry.name)] = command
-    return found
-
-
-def until(
-    what: Callable[[], Any], otherwise: Callable[[], str] = lambda: "", *, seconds: float = PATIENCE_SECONDS
-) -> Any:
-    """Returns when something is so, and what it is."""
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, otherwise()
-        time.sleep(POLL_SECONDS)
     return found
 
 
