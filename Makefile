@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test attacks versions lint docs agent bench chaos storm long crash soak clean
+.PHONY: setup run quick test attacks versions lint docs agent bench chaos storm long crash soak clean
 
 setup: $(VENV)/.installed
 
@@ -23,6 +23,10 @@ $(VENV)/.installed: $(VENV)/.runs
 
 run: $(VENV)/.runs
 	@$(BIN)/python examples/demo
+
+# What needs no process, no socket and no disk beyond a temporary folder: in memory, on a clock that jumps.
+quick: setup
+	$(BIN)/python -m pytest -m quick -n 2 -q
 
 # Most tests wait for processes of their own: three at a time take two processors little more than half as long as one.
 # Bytecode beforehand: boxes cannot write it, and servers may not, and compile what they import each time.

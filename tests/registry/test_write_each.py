@@ -63,7 +63,10 @@ async def test_each_is_decided_on_what_those_before_it_have_written(registry: Re
     assert b'"data"' not in registry.get(KIND, "default", "a").value
 
 
-async def test_all_are_published_together(registry: Registry) -> None:
+async def test_all_of_one_slice_of_time_are_published_together(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacing, "OWN_SLICE_SECONDS", 60.0)
     told: list[list[Event]] = []
     pacing.never_slice(asyncio.get_running_loop())
     registry.store.subscribe(told.append)
