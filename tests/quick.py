@@ -41,7 +41,6 @@ TAKES_LONG = (
     "tests/api/test_form.py",
     "tests/control/cells/test_scale.py",
     "tests/control/cells/test_storm.py",
-    "tests/pools/test_against_model.py",
     "tests/pools/test_cost.py",
     "tests/schedules/test_month.py",
 )
