@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 import shutil
 import subprocess
 import tarfile
-import time
 import uuid
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from rota.runtime.runner.agent_socket import AgentSocket
 from rota.runtime.runner.connected_box import ConnectedBox
 from tests.agent.programs import program
 from tests.runtime_container.conftest import podman
+from tests.until import until_async
 
 UID = 1000
 SECONDS_MAX = 60.0
@@ -186,10 +185,7 @@ def processes_with(first: int) -> list[int]:
 
 
 async def appears(path: Path) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path.name} has not appeared"
-        await asyncio.sleep(0.005)
+    await until_async(path.exists, f"{path.name} has not appeared")
 
 
 async def sh(box: ConnectedBox, script: str) -> tuple[int, str]:

@@ -97,9 +97,7 @@ async def hang_up(server: Server, body: dict[str, Any], *, when: Any) -> None:
     _, writer = await server.connect()
     writer.write(head.encode() + content)
     await writer.drain()
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not await when():
-            await asyncio.sleep(0.005)
+    await until_async(when)
     writer.transport.abort()
 
 
@@ -237,9 +235,7 @@ async def test_who_hangs_up_while_waiting_leaves_nothing(server: Server) -> None
         return await phase(server, "gone-soon") == "gone"
 
     await hang_up(server, {"name": "gone-soon", "waitSeconds": 60}, when=waits)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not await is_gone():
-            await asyncio.sleep(0.01)
+    await until_async(is_gone)
     for name in ("a", "b"):
         await release(server, name)
     await until(server, 2)

@@ -23,6 +23,7 @@ from rota.server.collectors import BLOBS_SECONDS, BlobCollector
 from rota.server.signed_tokens import SignedTokens
 from tests.conformance.planes import LocalPlane, memory
 from tests.server.conftest import Reply, Server, served
+from tests.until import until_async
 
 CODE = b"def handler(event, context): return 1\n" * 1000
 DIGEST = digest_of(CODE)
@@ -155,13 +156,13 @@ async def test_what_no_function_refers_to_goes_when_it_is_time_though_nobody_ask
         assert isinstance(plane, LocalPlane)
         await Client(plane.backend).create(function(used))
         async with BlobCollector(blobs, StoreObjects(plane.registry), clock):
-            await turned(lambda: clock.asked == [BLOBS_SECONDS])
+            await until_async(lambda: clock.asked == [BLOBS_SECONDS])
             for digest, content in ((used, b"used"), (unused, b"unused"), (new, b"new")):
                 await blobs.put(digest, pieces(content))
             for digest in (used, unused):
                 os.utime(blobs.path(digest), (0, 0))
             clock.advance(BLOBS_SECONDS)
-            await turned(lambda: clock.asked == [BLOBS_SECONDS, 2 * BLOBS_SECONDS])
+            await until_async(lambda: clock.asked == [BLOBS_SECONDS, 2 * BLOBS_SECONDS])
     assert [blobs.size(one) is None for one in (used, unused, new)] == [False, True, False]
 
 
@@ -170,13 +171,7 @@ async def test_a_server_that_begins_looks_what_nothing_refers_to(tmp_path: Path)
     await blobs.put(DIGEST, pieces(CODE))
     os.utime(blobs.path(DIGEST), (0, 0))
     async with served(tmp_path / "home", with_controllers=False):
-        await turned(lambda: blobs.size(DIGEST) is None)
-
-
-async def turned(so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not so():
-            await asyncio.sleep(0)
+        await until_async(lambda: blobs.size(DIGEST) is None)
 
 
 async def test_the_client_asks_before_it_sends(server: Server) -> None:

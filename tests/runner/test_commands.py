@@ -15,7 +15,7 @@ from rota.runtime.runner.jobs import JOB_BYTES_MAX, RESULT_BYTES_MAX, Outcome
 from rota.runtime.runner.tasklog import LOG_BYTES_MAX
 from tests.amount import amount
 from tests.runner.boxes import Bench, in_a_sandbox, in_both, plain
-from tests.workers.running import eventually
+from tests.until import until_async
 
 JOBS = amount(50, 150)
 DAEMON = "setsid sh -c '{}' >/dev/null 2>&1 &"
@@ -107,7 +107,7 @@ async def test_a_command_can_open_its_output_anew(bench: Bench) -> None:
 @in_both
 async def test_the_log_has_what_was_said_while_it_runs(bench: Bench) -> None:
     running = asyncio.create_task(bench.sh("echo first; until test -e go; do sleep 0.01; done; echo second"))
-    await eventually(lambda: bench.said() == "first\n")
+    await until_async(lambda: bench.said() == "first\n")
     bench.write("go", "")
     assert (await running).reason == "Succeeded" and bench.said() == "first\nsecond\n"
 
@@ -294,7 +294,7 @@ async def test_cancel_ends_a_job_and_all_of_it(bench: Bench) -> None:
     before = bench.below()
     job = bench.job("sh", "-c", DAEMON.format("exec sleep 1000") + " echo begun; sleep 1000")
     running = asyncio.create_task(bench.do(job))
-    await eventually(lambda: "begun" in bench.said())
+    await until_async(lambda: "begun" in bench.said())
     bench.executor.cancel(job.id, 5)
     outcome = await running
     assert (outcome.reason, outcome.exit_code) == ("Cancelled", 128 + signal.SIGTERM)
@@ -305,7 +305,7 @@ async def test_cancel_ends_a_job_and_all_of_it(bench: Bench) -> None:
 async def test_cancel_without_grace_ends_it_at_once(bench: Bench) -> None:
     job = bench.job("sh", "-c", "trap '' TERM; echo begun; while :; do sleep 0.01; done")
     running = asyncio.create_task(bench.do(job))
-    await eventually(lambda: "begun" in bench.said())
+    await until_async(lambda: "begun" in bench.said())
     bench.executor.cancel(job.id, 0)
     assert (await running).exit_code == 128 + signal.SIGKILL
 
@@ -314,7 +314,7 @@ async def test_cancel_without_grace_ends_it_at_once(bench: Bench) -> None:
 async def test_who_cancels_again_can_only_shorten_the_grace(bench: Bench) -> None:
     job = bench.job("sh", "-c", "trap '' TERM; echo begun; while :; do sleep 0.01; done")
     running = asyncio.create_task(bench.do(job))
-    await eventually(lambda: "begun" in bench.said())
+    await until_async(lambda: "begun" in bench.said())
     bench.executor.cancel(job.id, 1000)
     bench.executor.cancel(job.id, 0.05)
     bench.executor.cancel(job.id, 1000)
@@ -405,7 +405,7 @@ async def test_neither_journal_nor_log_nor_any_command_line_has_a_secret(bench: 
     job = bench.job("sh", "-c", "touch begun; until test -e go; do sleep 0.01; done; no-such", env={"KEY": secret})
     job = bench.job(*job.argv, env=job.env, files={".key": secret}, stdin=secret)
     running = asyncio.create_task(bench.do(job))
-    await eventually((bench.tree / "begun").exists)
+    await until_async((bench.tree / "begun").exists)
     assert not any(secret in command for command in bench.below().values())
     bench.write("go", "")
     outcome = await running
@@ -421,7 +421,7 @@ async def test_neither_journal_nor_log_nor_any_command_line_has_a_secret(bench: 
 async def test_when_the_box_is_lost_so_is_the_job_and_all_of_it(bench: Bench) -> None:
     job = bench.job("sh", "-c", "(setsid sleep 1000 &); echo begun; sleep 1000")
     running = asyncio.create_task(bench.do(job))
-    await eventually(lambda: "begun" in bench.said())
+    await until_async(lambda: "begun" in bench.said())
     _kill_agent(bench)
     with pytest.raises(BoxLost):
         await running
@@ -479,7 +479,7 @@ async def test_a_run_that_nobody_waits_for_any_more_has_no_outcome_before_its_bo
     descriptors = _descriptors(bench)
     job = bench.job("sh", "-c", "echo begun; sleep 1000")
     running = asyncio.create_task(bench.do(job))
-    await eventually(lambda: "begun" in bench.said())
+    await until_async(lambda: "begun" in bench.said())
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert bench.journal.pending() == []

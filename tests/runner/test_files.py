@@ -11,7 +11,7 @@ from rota.runtime.runner.box import BoxLost
 from rota.runtime.runner.executor import Executor
 from rota.runtime.runner.journal import Journal
 from tests.runner.boxes import Bench, in_both, plain
-from tests.workers.running import eventually
+from tests.until import until_async
 
 FILES = {".agent/key.json": "secret", "note": "ünd"}
 
@@ -30,7 +30,7 @@ async def test_they_are_there_for_the_job_and_its_user_alone_and_then_gone(bench
 async def test_they_are_gone_after_a_job_that_was_made_to_end(bench: Bench) -> None:
     job = bench.job("sh", "-c", "cat ~/note; sleep 1000", files=FILES)
     running = asyncio.create_task(bench.do(job))
-    await eventually(lambda: "ünd" in bench.said())
+    await until_async(lambda: "ünd" in bench.said())
     bench.executor.cancel(job.id, 1)
     assert (await running).reason == "Cancelled"
     assert [path for path in bench.home.rglob("*") if path.is_file()] == []
@@ -87,7 +87,7 @@ async def test_a_job_that_removes_or_replaces_them_does_no_harm(bench: Bench) ->
 async def test_what_a_runner_that_was_killed_left_is_removed_before_the_next_job(bench: Bench) -> None:
     job = bench.job("sh", "-c", "cat ~/note; sleep 1000", files=FILES)
     running = asyncio.create_task(bench.do(job))
-    await eventually(lambda: "ünd" in bench.said())
+    await until_async(lambda: "ünd" in bench.said())
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await bench.box.stop()

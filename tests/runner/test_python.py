@@ -19,7 +19,7 @@ from rota.runtime.runner.box import BoxLost
 from rota.runtime.runner.interpreters import Interpreter, Interpreters
 from rota.runtime.runner.jobs import Outcome
 from tests.runner.boxes import Bench, in_a_sandbox, in_both, plain
-from tests.workers.running import eventually
+from tests.until import until_async
 
 MODULE = """
 import asyncio, ctypes, json, logging, os, signal, subprocess, sys, threading, time
@@ -115,7 +115,7 @@ async def test_what_it_says_is_in_the_log_while_it_runs(bench: Bench) -> None:
     await ready(bench)
     job = bench.job("work:wait", kind="python")
     running = asyncio.create_task(bench.do(job))
-    await eventually(lambda: bench.said() == "begun\n")
+    await until_async(lambda: bench.said() == "begun\n")
     bench.executor.cancel(job.id, 1)
     assert (await running).reason == "Cancelled"
 
@@ -246,7 +246,7 @@ async def test_the_interpreter_outlives_a_job_and_nothing_else_does(bench: Bench
         "    return os.getpid()\n",
     )
     first = value(await bench.call("m:f"))
-    await eventually(lambda: len(interpreters(bench)) == 2)
+    await until_async(lambda: len(interpreters(bench)) == 2)
     before = bench.below()
     assert value(await bench.call("m:f")) == first
     assert bench.below() == before and not any("sleep" in command for command in before.values())
@@ -288,7 +288,7 @@ async def test_an_interpreter_is_not_used_for_ever_and_the_next_one_is_ready(ben
     await bench.executor.warm(bench.box)
     pids = [value(await bench.call("work:pid")) for _ in range(7)]
     assert [pids.count(pid) for pid in dict.fromkeys(pids)] == [3, 3, 1]
-    await eventually(lambda: len(interpreters(bench)) == 2)
+    await until_async(lambda: len(interpreters(bench)) == 2)
 
 
 @plain
@@ -304,7 +304,7 @@ async def test_the_next_one_has_loaded_what_comes_from_elsewhere_and_not_what_is
     warm, preparing = bench.executor._interpreters, bench.executor._preparing
     assert warm is not None and preparing is not None
     await preparing
-    await eventually(lambda: all(one.is_warm for one in warm._all))
+    await until_async(lambda: all(one.is_warm for one in warm._all))
     assert value(await bench.call("m:f")) == ["decimal", "xml"]
 
 
@@ -389,7 +389,7 @@ async def test_a_call_that_is_cancelled_can_tidy_up(bench: Bench) -> None:
     await ready(bench)
     job = bench.job("work:tidy", kind="python")
     running = asyncio.create_task(bench.do(job))
-    await eventually(lambda: "begun" in bench.said())
+    await until_async(lambda: "begun" in bench.said())
     bench.executor.cancel(job.id, 5)
     outcome = await running
     assert (outcome.reason, outcome.exit_code) == ("Cancelled", 143) and bench.said() == "begun\ntidied\n"
@@ -410,11 +410,11 @@ async def test_a_call_that_hangs_is_ended_and_its_interpreter_replaced(bench: Be
 async def test_an_interpreter_that_was_killed_while_idle_is_replaced(bench: Bench) -> None:
     await ready(bench)
     await bench.call("work:pid")
-    await eventually(lambda: len(interpreters(bench)) == 2)
+    await until_async(lambda: len(interpreters(bench)) == 2)
     killed = interpreters(bench)
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
-    await eventually(lambda: all(map(has_ended, killed)))
+    await until_async(lambda: all(map(has_ended, killed)))
     assert value(await bench.call("work:give", "1")) == [1]
 
 
@@ -480,7 +480,7 @@ async def test_what_a_call_says_in_its_interpreters_name_is_not_believed(bench: 
 async def test_a_box_that_is_lost_in_a_call_is_a_lost_job(bench: Bench) -> None:
     await ready(bench)
     running = asyncio.create_task(bench.call("work:wait"))
-    await eventually(lambda: "begun" in bench.said())
+    await until_async(lambda: "begun" in bench.said())
     os.kill(bench.agent(), signal.SIGKILL)
     with pytest.raises(BoxLost):
         await running
@@ -526,12 +526,12 @@ async def test_many_calls_leave_no_descriptor_and_no_memory(bench: Bench) -> Non
     await ready(bench)
     for _ in range(50):
         await bench.call("work:give", "1")
-    await eventually(lambda: len(interpreters(bench)) == 2)
+    await until_async(lambda: len(interpreters(bench)) == 2)
     descriptors, memory = len(os.listdir("/proc/self/fd")), _resident()
     for _ in range(250):
         bench.journal.acknowledged((await bench.call("work:give", "1")).id)
     assert _resident() - memory < 8_000_000
-    await eventually(lambda: len(interpreters(bench)) == 2)
+    await until_async(lambda: len(interpreters(bench)) == 2)
     # Files of processes are kept open, and closed at the next look when a process has ended: two may just have.
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 2 * FILES_OF_A_PROCESS
 

@@ -15,7 +15,7 @@ from rota.server.http import Answer, Response, Stream
 from rota.server.http_connection import Connection
 from rota.server.http_server import HttpServer
 from rota.server.upgrade import Upgrade
-from tests.workers.running import eventually
+from tests.until import until_async
 
 PATIENCE_SECONDS = 10.0
 
@@ -56,7 +56,7 @@ async def _is_freed(http: HttpServer, path: str, target: str) -> None:
         upgrade = f"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: {handshake.VERSION}\r\n"
         upgrade += "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     writer.write(f"GET {target} HTTP/1.1\r\nHost: here\r\n{upgrade}\r\n".encode())
-    await eventually(lambda: bool(http.connections))
+    await until_async(lambda: bool(http.connections))
     gc.collect()
     gc.disable()
     try:
@@ -64,7 +64,7 @@ async def _is_freed(http: HttpServer, path: str, target: str) -> None:
         assert await asyncio.wait_for(reader.read(100), PATIENCE_SECONDS)
         writer.close()
         await writer.wait_closed()
-        await eventually(lambda: connection() is None)
+        await until_async(lambda: connection() is None)
     finally:
         gc.enable()
 

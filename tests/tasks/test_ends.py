@@ -13,7 +13,8 @@ from tests.control.running.fake import FakeRuntime
 from tests.control.tasks.crew import Crew
 from tests.engine_loop.loops import World, world_in
 from tests.tasks.errands import Errands
-from tests.workers.running import SUBJECT, eventually
+from tests.until import until_async
+from tests.workers.running import SUBJECT
 
 
 class Terse(Crew):
@@ -53,7 +54,7 @@ async def test_a_stream_remembers_an_end_until_it_is_acknowledged(errands: Erran
     runners = errands.site.runners
     await errands.site.up()
     errands.assign("a.0", "true")
-    await eventually(lambda: [one.id for one in runners.outcomes(SUBJECT)] == ["a.0"])
+    await until_async(lambda: [one.id for one in runners.outcomes(SUBJECT)] == ["a.0"])
     errands.acknowledge("a.0")
     assert runners.outcomes(SUBJECT) == []
     await errands.site.until("Idle", lambda report: not report.holder)
@@ -65,7 +66,7 @@ async def test_what_a_stream_remembers_goes_with_it_and_is_told_on_the_next(erra
     errands.assign("a.0", "true")
     await errands.outcome("a.0")
     await errands.site.kill()
-    await eventually(lambda: runners.report(SUBJECT) is None)
+    await until_async(lambda: runners.report(SUBJECT) is None)
     assert runners.outcomes(SUBJECT) == []
     await errands.restart()
     assert (await errands.outcome("a.0", 2)).reason == "Succeeded"

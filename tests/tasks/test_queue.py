@@ -9,7 +9,8 @@ from rota.runtime.interface import Subject
 from rota.runtime.runner.messages import Began, Jobs, Report, Returned, Withdraw
 from rota.runtime.runners import JobNews
 from tests.tasks.errands import SECONDS_MAX, Errands
-from tests.workers.running import SUBJECT, eventually
+from tests.until import until_async
+from tests.workers.running import SUBJECT
 
 
 class News:
@@ -107,7 +108,7 @@ async def test_a_withdrawn_job_is_returned_and_the_one_that_runs_goes_on(errands
     await errands.site.up(reset="Keep")
     for id_ in ("a", "b", "c"):
         errands.assign(id_, errands.effect(waits(errands)))
-    await eventually(errands.done)
+    await until_async(errands.done)
     assert errands.site.runners.send(SUBJECT, Withdraw(("a", "b")))
     await news.until(Returned("b"))
     let_go(errands)
@@ -120,7 +121,7 @@ async def test_that_a_long_job_runs_is_sent_while_it_does(errands: Errands) -> N
     await errands.site.up(reset="Keep")
     for id_ in ("a", "b"):
         errands.assign(id_, waits(errands))
-    await eventually(lambda: any(isinstance(one, Began) for one in news.all))
+    await until_async(lambda: any(isinstance(one, Began) for one in news.all))
     let_go(errands)
     outcome = await errands.outcome("a")
     [began] = [one for one in news.all if isinstance(one, Began) and one.id == "a"]
@@ -135,7 +136,7 @@ async def test_a_runner_goes_on_with_its_queue_while_the_server_is_away_and_list
         errands.assign(id_, errands.effect(then))
     await errands.outcome("a")
     await errands.site.close()
-    await eventually(lambda: errands.done() == ["a", "b"])
+    await until_async(lambda: errands.done() == ["a", "b"])
     await errands.site.reopen()
     errands._end = errands.site.runners.on_outcomes(errands._heard)
     news = News(errands)
@@ -162,7 +163,7 @@ async def test_what_was_queued_when_a_runner_was_killed_has_not_begun(errands: E
     await errands.site.up(reset="Keep")
     for id_ in ("a", "b"):
         errands.assign(id_, errands.effect("sleep 4711"))
-    await eventually(errands.done)
+    await until_async(errands.done)
     await errands.site.kill()
     news = News(errands)
     await errands.restart()

@@ -24,8 +24,8 @@ from rota.runtime.runner.messages import BoxPlace, Configure
 from rota.runtime.runner.tasklog import LOG_BYTES_MAX
 from rota.runtime.runner.worker import Worker
 from tests.tasks.errands import SECONDS_MAX, Errands
+from tests.until import until_async
 from tests.workers.apart import apart
-from tests.workers.running import eventually
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,7 +56,7 @@ async def test_a_task_that_was_acknowledged_is_not_run_again_either(errands: Err
 async def test_a_task_that_ran_when_its_runner_was_killed_is_lost_and_not_begun_again(errands: Errands) -> None:
     await errands.site.up()
     errands.assign("a.0", errands.effect("sleep 4711"))
-    await eventually(lambda: errands.done() == ["a.0"])
+    await until_async(lambda: errands.done() == ["a.0"])
     await errands.site.kill()
     await errands.restart()
     errands.assign("a.0", errands.effect())
@@ -69,7 +69,7 @@ async def test_a_task_that_ran_when_its_runner_was_killed_is_lost_and_not_begun_
 async def test_what_a_runner_that_is_asked_to_end_has_to_say_is_heard(errands: Errands) -> None:
     await errands.site.up()
     errands.assign("a.0", errands.effect("sleep 4711"))
-    await eventually(lambda: errands.done() == ["a.0"])
+    await until_async(lambda: errands.done() == ["a.0"])
     await errands.terminate()
     assert [one.reason for one in errands.outcomes] == ["WorkerLost"]
 
@@ -77,7 +77,7 @@ async def test_what_a_runner_that_is_asked_to_end_has_to_say_is_heard(errands: E
 async def test_what_a_runner_has_to_say_when_nobody_is_there_is_said_by_the_next(errands: Errands) -> None:
     await errands.site.up()
     errands.assign("a.0", errands.effect("sleep 4711"))
-    await eventually(lambda: errands.done() == ["a.0"])
+    await until_async(lambda: errands.done() == ["a.0"])
     await errands.site.close()
     await errands.terminate()
     await errands.reopen()

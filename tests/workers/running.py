@@ -40,7 +40,6 @@ from rota.server.upgrade import Upgrade
 SUBJECT = Subject("default", "w-0", "uid")
 TOKEN = "a-token"
 SECONDS_MAX = 30.0
-POLL_SECONDS = 0.01
 Isolation = Literal["none", "sandbox"]
 
 
@@ -234,14 +233,6 @@ def _send(pids: Sequence[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-async def eventually(what: Callable[[], Any]) -> Any:
-    """What comes to be so."""
-    async with asyncio.timeout(SECONDS_MAX):
-        while not (found := what()):
-            await asyncio.sleep(POLL_SECONDS)
-    return found
 
 
 async def end_of(stream: WebSocket) -> Closed:

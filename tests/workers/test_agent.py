@@ -8,8 +8,7 @@ import os
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from rota.runtime.keeper.kernel import descendants_of
 from rota.runtime.runner.agent import LENGTH_BYTES
 from tests.agent import programs
 from tests.runtime.homes import unsearchable
+from tests.until import until
 
 SECONDS_MAX = 20.0
 DAEMON = "(setsid sh -c 'echo $$ > {note}; exec sleep 1000' &) ; while ! test -s {note}; do :; done"
@@ -122,12 +122,6 @@ def _is_dead(pid: int) -> bool:
         return True
 
 
-def _until(what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not what():
-        assert time.monotonic() < deadline
-
-
 def test_a_command_runs_with_the_boxs_environment_and_its_own_and_ends_with_its_code(agent: Spoken) -> None:
     code, said = agent.run("sh", "-c", "echo $OWN $MORE; pwd; exit 7", env={"MORE": "task"})
     assert (code, said) == (7, b"box task\n/\n")
@@ -218,7 +212,7 @@ def test_clear_ends_what_is_stopped_and_what_ignores_signals(agent: Spoken) -> N
 
 def test_clear_ends_what_forks_all_the_time(agent: Spoken) -> None:
     agent.start("one", "sh", "-c", "while :; do (setsid sleep 1000 &); done")
-    _until(lambda: len(agent.below()) > 20)
+    until(lambda: len(agent.below()) > 20)
     assert agent.clear() == 0 and agent.below() == []
 
 
@@ -263,7 +257,7 @@ def test_arguments_and_variables_are_passed_on_as_they_are(agent: Spoken, escape
 
 def test_no_dead_process_is_left_lying_about(agent: Spoken) -> None:
     os.kill(agent.daemon("note"), signal.SIGKILL)
-    _until(lambda: descendants_of(agent.process.pid) == [])
+    until(lambda: descendants_of(agent.process.pid) == [])
 
 
 def test_output_is_the_commands_own_and_of_any_size(agent: Spoken) -> None:
@@ -278,7 +272,7 @@ def test_a_command_has_no_descriptor_but_its_three(agent: Spoken) -> None:
         pids.append(agent.next("pid")["pid"])
     for pid in pids:
         # A program that is just being loaded has files open for it.
-        _until(lambda pid=pid: sorted(os.listdir(f"/proc/{pid}/fd")) == ["0", "1", "2"])  # type: ignore[misc]
+        until(lambda pid=pid: sorted(os.listdir(f"/proc/{pid}/fd")) == ["0", "1", "2"])  # type: ignore[misc]
 
 
 def test_the_agent_keeps_no_descriptor_of_its_commands(agent: Spoken) -> None:

@@ -17,6 +17,7 @@ from rota.runtime.keeper.kernel import descendants_of, start_time_of
 from rota.runtime.runner import box as module
 from rota.runtime.runner.agent import LENGTH_BYTES, MESSAGE_BYTES_MAX
 from rota.runtime.runner.box import Box, BoxLost, read_note
+from tests.until import until_async
 from tests.workers.apart import apart
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
@@ -53,8 +54,7 @@ def speaker(data: bytes, before_the_end: str = "") -> list[str]:
 
 
 async def appeared(path: Path) -> str:
-    while not path.exists():
-        await asyncio.sleep(0.005)
+    await until_async(path.exists, f"{path.name} has not appeared")
     return path.read_text()
 
 

@@ -14,7 +14,8 @@ from rota.runtime.runner.jobs import Job
 from rota.runtime.runner.messages import Acknowledge, Assign, Report
 from rota.runtime.runners import Runners
 from tests.attacks.test_holds import STAYS, running, until_running
-from tests.workers.running import SUBJECT, Site, eventually, workspace
+from tests.until import until_async
+from tests.workers.running import SUBJECT, Site, workspace
 from tests.workspace.conftest import Repo
 
 
@@ -161,7 +162,7 @@ async def test_a_box_that_dies_while_nobody_has_it_is_made_again_and_the_tree_st
     (site.tree / "mark").touch()
     before = site.box()
     os.kill(before, signal.SIGKILL)
-    await eventually(lambda: (box := read_note(site.places.box(SUBJECT))) and not box.process.startswith(f"{before}@"))
+    await until_async(lambda: (box := read_note(site.places.box(SUBJECT))) and not box.process.startswith(f"{before}@"))
     await site.until("Idle")
     assert (site.tree / "mark").exists()
 
@@ -190,7 +191,7 @@ async def test_a_runner_that_crashes_while_it_prepares_begins_anew(site: Site, r
     await site.start()
     await site.until("Waiting")
     site.configure(spec=workspace(repo.url, setup=["sh", "-c", script]))
-    await eventually(lambda: (site.tree / "half").exists())
+    await until_async(lambda: (site.tree / "half").exists())
     (site.tree / "rubbish").touch()
     await site.kill()
     (tmp_path / "second").touch()
@@ -202,7 +203,7 @@ async def test_keep_keeps_the_files_and_no_process(boxed: Site) -> None:
     await boxed.up(reset="Keep")
     await boxed.held()
     await boxed.execute("sh", "-c", "echo mine > work; echo x > /tmp/left; (setsid sleep 4711 >/dev/null 2>&1 &)")
-    await eventually(lambda: boxed.below("sleep 4711"))
+    await until_async(lambda: boxed.below("sleep 4711"))
     await boxed.released()
     assert boxed.below("sleep 4711") == []
     assert await boxed.execute("sh", "-c", "cat work; find /tmp -name left") == "mine\n"
@@ -213,7 +214,7 @@ async def test_a_claim_that_is_said_twice_has_the_worker_when_all_that_a_task_le
     mark = uuid.uuid4().hex
     job = Job("first", "python", ("builtins:exec", STAYS.replace("{mark}", mark), "{}"), {}, "repo")
     assert boxed.runners.send(SUBJECT, Assign(job))
-    await eventually(lambda: [one for one in boxed.runners.outcomes(SUBJECT) if one.reason == "Succeeded"])
+    await until_async(lambda: [one for one in boxed.runners.outcomes(SUBJECT) if one.reason == "Succeeded"])
     assert boxed.runners.send(SUBJECT, Acknowledge("first"))
     await boxed.until("Idle", lambda report: not report.holder)
     await until_running(mark)
@@ -266,7 +267,7 @@ async def test_without_its_gateway_it_goes_on_and_says_everything_when_it_is_bac
     await site.close()
     assert site.process is not None
     os.kill(site.box(), signal.SIGKILL)
-    await eventually(lambda: len(site.below("runner.agent")) == 1)
+    await until_async(lambda: len(site.below("runner.agent")) == 1)
     await site.reopen()
     report = await site.until("Idle")
     assert report.holder == "" and report.configured and site.process.returncode is None
@@ -284,7 +285,7 @@ async def test_two_gateways_one_after_the_other_hear_the_same(site: Site) -> Non
 
 async def test_told_to_end_it_leaves_nothing(site: Site) -> None:
     await site.up(main=["sh", "-c", "(setsid sleep 4711 &) ; exec sleep 4712"])
-    await eventually(lambda: site.below("sleep 4711") and site.below("sleep 4712"))
+    await until_async(lambda: site.below("sleep 4711") and site.below("sleep 4712"))
     everything = site.below("")
     assert site.process is not None
     site.process.terminate()
@@ -295,7 +296,7 @@ async def test_told_to_end_it_leaves_nothing(site: Site) -> None:
 async def test_what_runs_all_the_time_is_asked_to_end_before_it_is_ended(site: Site, tmp_path: Path) -> None:
     script = f"trap 'touch {tmp_path}/ended; exit 0' TERM; touch {tmp_path}/up; while :; do sleep 0.05; done"
     await site.up(main=["sh", "-c", script])
-    await eventually((tmp_path / "up").exists)
+    await until_async((tmp_path / "up").exists)
     assert site.process is not None
     site.process.terminate()
     assert await site.process.wait() == 0 and (tmp_path / "ended").exists()
@@ -304,7 +305,7 @@ async def test_what_runs_all_the_time_is_asked_to_end_before_it_is_ended(site: S
 async def test_in_a_sandbox_it_is_asked_too(boxed: Site) -> None:
     script = "trap 'touch ended; exit 3' TERM; touch up; while :; do sleep 0.05; done"
     await boxed.up(main=["sh", "-c", script])
-    await eventually((boxed.tree / "up").exists)
+    await until_async((boxed.tree / "up").exists)
     assert boxed.process is not None
     boxed.process.terminate()
     assert await boxed.process.wait() == 3 and (boxed.tree / "ended").exists()
