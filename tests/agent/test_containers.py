@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
@@ -31,7 +30,9 @@ from tests.agent.containers import (
     with_a_shell,
     with_the_agent,
 )
+from tests.amount import LONG
 from tests.runtime_container.conftest import found, podman
+from tests.until import until_async
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -138,17 +139,15 @@ BOMB = "echo > /storage/lit; b() { b | b & }; b; while :; do b; done"
 
 async def test_a_fork_storm_is_cleared_and_that_is_verified(pod: Pod, box: ConnectedBox) -> None:
     first = pod.first()
-    for _ in range(3):
+    for _ in range(3 if LONG else 1):
         (pod.storage / "lit").unlink(missing_ok=True)
         nothing = os.open(os.devnull, os.O_RDWR)
         await box.run(["sh", "-c", BOMB], env={}, cwd="/", streams=(nothing, nothing, nothing))
         os.close(nothing)
         await appears(pod.storage / "lit")
-        while len(processes_with(first)) < 100:
-            await asyncio.sleep(0)
-        began = time.perf_counter()
+        # How many there are at once is the machine's business: it may be that each ends for want of room for its own.
+        await until_async(lambda: len(processes_with(first)) > 5)
         await box.clear(alone=True)
-        print(f"cleared in {(time.perf_counter() - began) * 1000:.1f} ms")
         assert processes_with(first) == [first]
     assert await sh(box, "echo lives") == (0, "lives\n")
 
