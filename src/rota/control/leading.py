@@ -85,7 +85,7 @@ class Leading:
             runtime, runners, spawning, self._metrics, serving, plane, contacts, self.fence, claim_ended, maker
         )
         self.claims: ClaimHolds | None = next((one.holds for one in made if isinstance(one, Claims)), None)
-        """The holds of claims; None without a runtime."""
+        """The holds of claims; None where nothing runs."""
         self.reports: Reports | None = None
         """Writes the reports of cells to the store; None: this plane has no cells."""
         self.intake: Intake | None = None

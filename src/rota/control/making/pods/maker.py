@@ -37,6 +37,9 @@ NO_POLICY = Policy()
 """The network of the cluster for all."""
 GRACE_SECONDS_MIN = 1
 """A grace of 0 would be a deletion by force: the Pod goes while its node may still run it."""
+CLUSTER_NETWORK = (
+    "it has the network of the cluster, within the cluster's own NetworkPolicies; `network: none` closes it"
+)
 ENDS_MAX = 64
 """Pods and claims of storage that are deleted at once where that was not waited for."""
 
@@ -124,7 +127,7 @@ class PodMaker:
         said = statuses.addresses(obj, pod) if network == "host" else []
         return Description(
             addresses=said if pod is not None else None,
-            conditions=[self._kept_apart(obj), networks.condition(obj, self._policy, isolated=True)],
+            conditions=[self._kept_apart(obj), self._confined(obj)],
             unhonoured=[],
             limits_unmet=[
                 f"spec.containers[{i}].resources.limits.pids is not held: the kubelet has one limit for all Pods"
@@ -138,6 +141,13 @@ class PodMaker:
         if obj.spec.isolation in ("sandbox", "gvisor"):
             return Condition(type="Isolated", status="True", reason="Sandboxed", message=how)
         return Condition(type="Isolated", status="True", reason="Contained", message="it is a Pod")
+
+    def _confined(self, obj: Instance) -> Condition:
+        said = networks.condition(obj, self._policy, isolated=True)
+        if said.reason != "HostNetwork":
+            return said
+        # A Pod never has the network of its node.
+        return msgspec.structs.replace(said, reason="ClusterNetwork", message=CLUSTER_NETWORK)
 
     def storages(self) -> Iterable[tuple[str, Owner]]:
         there = [one for one in self._storage.list() if one.metadata.deletion_timestamp is None]
