@@ -66,6 +66,13 @@ int main(int count, char **arguments) {
 }
 """
 
+# No process of it ends by itself, whatever room there is for another: a shell would, when it cannot fork.
+STORM = """
+#include <sched.h>
+#include <unistd.h>
+int main(void) { for (;;) if (fork() < 0) sched_yield(); }
+"""
+
 LEAVER = """
 #include <fcntl.h>
 #include <mqueue.h>
