@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from rota.engine import CASCADE, DONE, FORCE, Blocked, Done, Failed, Outcome, Result, Scheduler, VirtualClock
@@ -16,6 +16,25 @@ SOON_SECONDS = 5.0
 """A run that takes longer hangs."""
 
 
+class HeldScheduler(Scheduler):
+    """A scheduler whose `run` does not end while `hold` lasts: more arrivals are to come."""
+
+    _holds = 0
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        self._holds += 1
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            self._pump_soon()
+
+    def _quiet(self) -> None:
+        if not self._holds:
+            super()._quiet()
+
+
 class Bodies:
     """A dispatcher: the body of every node looks at what the node needs, and says what it found."""
 
@@ -25,11 +44,11 @@ class Bodies:
         """The plain data that is there."""
         self.ran: list[tuple[str, int]] = []
         """Every run, with its level."""
-        self.scheduler: Scheduler
+        self.scheduler: HeldScheduler
 
-    def on(self, **options: Any) -> Scheduler:
+    def on(self, **options: Any) -> HeldScheduler:
         """A scheduler that runs these bodies."""
-        self.scheduler = Scheduler(self, clock=options.pop("clock", None) or VirtualClock(), **options)
+        self.scheduler = HeldScheduler(self, clock=options.pop("clock", None) or VirtualClock(), **options)
         return self.scheduler
 
     def __call__(self, id_: str, level: int) -> Outcome | Awaitable[Outcome]:

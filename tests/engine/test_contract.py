@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rota.engine import CASCADE, DONE, FORCE, Blocked, Failed, Outcome, RequeueAfter, Scheduler, VirtualClock
-from tests.engine.bodies import Bodies, assert_nothing_left, body_for, run, said, serving, settle, soon
+from tests.engine.bodies import Bodies, HeldScheduler, assert_nothing_left, body_for, run, said, serving, settle, soon
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -57,7 +57,7 @@ async def test_no_lost_wake_up() -> None:
     # Every instant has its own test elsewhere: here, the one that is easiest to lose.
     answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
     answers: list[Outcome | asyncio.Future[Outcome]] = [DONE, answer]
-    scheduler = Scheduler(lambda id_, level: answers.pop())
+    scheduler = HeldScheduler(lambda id_, level: answers.pop())
     scheduler.seed(["a"])
     with scheduler.hold():
         running = asyncio.create_task(scheduler.run())

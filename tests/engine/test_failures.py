@@ -14,7 +14,7 @@ from rota.engine import (
     Outcome,
     Scheduler,
 )
-from tests.engine.bodies import assert_nothing_left, body_for, run, said, settle, soon
+from tests.engine.bodies import HeldScheduler, assert_nothing_left, body_for, run, said, settle, soon
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -197,7 +197,7 @@ async def test_cancel_in_the_last_body_is_told_though_all_is_done() -> None:
         return DONE
 
     cancels: list[asyncio.Future[None]] = []
-    scheduler = Scheduler(body)
+    scheduler = HeldScheduler(body)
     scheduler.seed(["a", "b"])
     with scheduler.hold():
         result = await soon(scheduler.run())

@@ -19,7 +19,7 @@ from rota.engine import (
     Scheduler,
     VirtualClock,
 )
-from tests.engine.bodies import Bodies, assert_nothing_left, body_for, run, said, serving, settle, soon
+from tests.engine.bodies import Bodies, HeldScheduler, assert_nothing_left, body_for, run, said, serving, settle, soon
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -112,7 +112,7 @@ async def test_waiting_for_every_one_of_them_takes_one_run_when_all_are_ready() 
         left = tuple(sorted({"x", "y", "z"} - there))
         return Blocked(left, every=True) if left else DONE
 
-    scheduler = Scheduler(body)
+    scheduler = HeldScheduler(body)
     scheduler.seed(["a"])
     with scheduler.hold():
         running = asyncio.create_task(scheduler.run())
@@ -133,7 +133,7 @@ async def test_who_waits_for_every_one_of_them_runs_when_one_has_failed() -> Non
 
     ran: list[str] = []
     failed = False
-    scheduler = Scheduler(body)
+    scheduler = HeldScheduler(body)
     scheduler.seed(["a"])
     with scheduler.hold():
         running = asyncio.create_task(scheduler.run())
@@ -231,7 +231,7 @@ async def test_every_status_but_pending_wakes(status: str, wakes: int) -> None:
         ran += 1
         return Blocked(("x",)) if level < FORCE else DONE
 
-    scheduler = Scheduler(body)
+    scheduler = HeldScheduler(body)
     scheduler.seed(["a"])
     with scheduler.hold():
         running = asyncio.create_task(scheduler.run())

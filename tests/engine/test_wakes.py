@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 import pytest
 
 from rota.engine import DONE, NO_CASCADE, Blocked, Failed, Outcome, Scheduler
-from tests.engine.bodies import assert_nothing_left, said, settle, soon
+from tests.engine.bodies import HeldScheduler, assert_nothing_left, said, settle, soon
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -28,7 +28,7 @@ class Waiter:
         self.every = every
         self.blames = blames
         self.slot = asyncio.Event()
-        self.scheduler = Scheduler(self.body, concurrency=1)
+        self.scheduler = HeldScheduler(self.body, concurrency=1)
         self.order: list[str] = []
 
     def body(self, id_: str, level: int) -> Outcome | Awaitable[Outcome]:
@@ -109,7 +109,7 @@ async def test_a_wake_between_the_end_of_a_body_and_its_parking_is_not_lost(how:
             answers.append(asyncio.get_running_loop().create_future())
             return answers[-1]
 
-        scheduler = Scheduler(body)
+        scheduler = HeldScheduler(body)
         scheduler.seed(["a"])
         running = asyncio.create_task(scheduler.run())
         await settle()
