@@ -8,23 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.promises import TESTS_OF_PROMISES
 from tests.words import SOURCE, avoided_names, repeated_classes, riddles, sources
 
-BULLETS_MIN = 3
+PROMISES_MIN = 3
 LAYERS = sorted({file.relative_to(SOURCE).parts[0] for file in sources()})
 """The packages and modules directly below the source: a layer that breaks a rule fails alone."""
 
 
-def has_code(file: Path) -> bool:
-    """Report whether a module has anything but its docstring and imports of the future."""
-    body = ast.parse(file.read_text()).body
-    return any(
-        not isinstance(one, ast.Expr) and not (isinstance(one, ast.ImportFrom) and one.module == "__future__")
-        for one in body
-    )
-
-
-PACKAGES = [file for file in sources() if file.name == "__init__.py" and file.parent != SOURCE and has_code(file)]
+PACKAGES = [file for file in sources() if file.name == "__init__.py" and file.parent != SOURCE]
+PROMISE = re.compile(r"^- (.*(?:\n  .*)*)", re.MULTILINE)
 
 
 def files(layer: str) -> list[Path]:
@@ -47,7 +40,34 @@ def test_no_docstring_opens_with_a_question_word(layer: str) -> None:
     assert not list(riddles(files(layer)))
 
 
-@pytest.mark.parametrize("file", PACKAGES, ids=lambda file: str(file.parent.relative_to(SOURCE)))
-def test_a_package_with_code_below_its_docstring_promises_something(file: Path) -> None:
-    contract = ast.get_docstring(ast.parse(file.read_text())) or ""
-    assert len(re.findall(r"^- ", contract, re.MULTILINE)) >= BULLETS_MIN
+def promises(package: Path) -> list[str]:
+    """Return the points of the list that the docstring of a package opens with."""
+    contract = ast.get_docstring(ast.parse(package.read_text())) or ""
+    _, opening, after = contract.partition("\n- ")
+    return [" ".join(one.split()) for one in PROMISE.findall(opening.strip("\n") + after.partition("\n\n")[0])]
+
+
+def name(package: Path) -> str:
+    return package.parent.relative_to(SOURCE).as_posix()
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=name)
+def test_every_package_opens_with_what_it_promises_and_each_promise_has_a_test(package: Path) -> None:
+    found, held = promises(package), list(TESTS_OF_PROMISES[name(package)])
+    assert len(found) >= PROMISES_MIN
+    assert len(found) == len(held)
+    assert [(one, first) for one, first in zip(found, held, strict=True) if not one.startswith(first)] == []
+
+
+def test_no_package_is_named_that_is_not_there() -> None:
+    assert TESTS_OF_PROMISES.keys() == {name(package) for package in PACKAGES}
+
+
+@pytest.mark.parametrize(
+    "named", sorted({one for each in TESTS_OF_PROMISES.values() for tests in each.values() for one in tests})
+)
+def test_every_test_of_a_promise_is_there(named: str) -> None:
+    path, _, function = named.partition("::")
+    tree = ast.parse((SOURCE.parent.parent / path).read_text())
+    functions = {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+    assert not function or function in functions
