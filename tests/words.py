@@ -43,12 +43,18 @@ def sources(below: Path = SOURCE) -> list[Path]:
 
 
 def avoided_names(files: Iterable[Path]) -> Iterator[str]:
-    """Yield each module, class, function or attribute whose name has an avoided word in it."""
+    """Yield each module, class, function, attribute, argument or variable whose name has an avoided word in it."""
     for file in files:
         for name, number in _names(file):
-            words = {word.lower() for word in _WORDS.findall(name)}
-            if words & AVOIDED or name.strip("_").lower() in AVOIDED_ALONE:
+            if _words(name) & AVOIDED or name.strip("_").lower() in AVOIDED_ALONE:
                 yield f"{_place(file, number)} {name}"
+        for name, number in _variables(file):
+            if _words(name) & AVOIDED:
+                yield f"{_place(file, number)} {name}"
+
+
+def _words(name: str) -> set[str]:
+    return {word.lower() for word in _WORDS.findall(name)}
 
 
 def repeated_classes(files: Iterable[Path]) -> Iterator[str]:
@@ -99,6 +105,14 @@ def _names(file: Path) -> Iterator[tuple[str, int]]:
             yield node.attr, node.lineno
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             yield node.target.id, node.lineno
+
+
+def _variables(file: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(_tree(file)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
 
 
 _parsed: dict[Path, ast.Module] = {}

@@ -218,7 +218,7 @@ class PolicyRule(Model):
         doc("API groups of the resources: `rota.dev`, `` for the core group, `*` for all.", max_length=8),
     ] = []
     resources: Annotated[
-        list[Annotated[str, doc("One of them.", max_length=128, pattern=r"^(\*|[a-z0-9]+)(/[a-z]+)?$")]],
+        list[Annotated[str, doc("Resource or subresource.", max_length=128, pattern=r"^(\*|[a-z0-9]+)(/[a-z]+)?$")]],
         doc("Resources and subresources: `tasks`, `instances/exec`, `*/log`, `*` for all.", max_length=32),
     ] = []
     resource_names: Annotated[

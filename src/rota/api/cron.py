@@ -38,7 +38,7 @@ NICKNAMES = {
 FIELDS = 5
 PARSED_MAX = 4_096
 DAYS_AHEAD_MAX = 50 * 366
-"""Days within which a cron ticks, if it ever does: the rarest that are of use are weekdays on a 29th of February."""
+"""Bound on the days searched for a tick. The rarest useful cron asks for a weekday on a 29th of February."""
 DAYS_OF_EACH_MONTH = 28
 EXAMPLE = '"*/5 * * * *" or "0 2 * * MON-FRI"'
 NAMES = ", ".join(field.name for field in cron_fields.FIELDS)

@@ -18,7 +18,7 @@ Range = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 Network = Literal["none", "egress", "host"]
 NETWORKS: tuple[Network, ...] = ("none", "egress", "host")
-"""From the most to the least isolated."""
+"""The networks, from the most to the least isolated."""
 NAME_MAX = 253
 PORTS_MAX = 32
 TARGETS_MAX = 64

@@ -80,7 +80,7 @@ class Retry(Model):
 
 
 def _branch() -> Rule:
-    """A rule that branch is a git ref. One with an expression is checked once that is filled in."""
+    """The rule that a branch is a git ref. A branch with an expression is checked once the expression is filled in."""
     rule = git_ref("branch")
     return rule._replace(cel=f"!has(self.branch) || self.branch.contains('{{{{') || ({rule.cel})")
 

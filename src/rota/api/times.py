@@ -11,7 +11,7 @@ from typing import Any
 from rota.api.model import Check, Rule, Wrong
 
 BLANK, NO_BLANK = "[ \t]", "[^ \t]"
-"""With a literal tab, which all dialects of patterns read alike."""
+"""Character classes with a literal tab, which all dialects of patterns read alike."""
 _NUMBERS = (
     "0*([0-9]|[1-5][0-9])",
     "0*([0-9]|1[0-9]|2[0-3])",

@@ -112,8 +112,8 @@ async def status(session: Session) -> None:
     rows: list[tuple[object, ...]] = [("hub", "", _pid(hub) or "down", "", "", "")]
     for one in _known(hub):
         home = _home(hub, one.name)
-        seen = cells.get(one.name)
-        state, instances = (state_of(seen), seen.status.instances if seen.status else 0) if seen else ("", "")
+        cell = cells.get(one.name)
+        state, instances = (state_of(cell), cell.status.instances if cell.status else 0) if cell else ("", "")
         rows.append((one.name, one.city, _pid(home) or "down", state, instances, await _link(home, one.name)))
     table.write(rows)
 

@@ -20,7 +20,7 @@ from rota.engine.advice import Finding, advice
 async def placement(
     session: Session, name: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Its name.")]
 ) -> None:
-    """Show where a workload is: the cities and cells, how many each is to have and has, and why not more."""
+    """Show where a workload runs: for each city and cell, the wanted and the actual number, and why not more."""
     async with session.client() as client:
         found = await client.get(Workload, name.rpartition("/")[2])
         labels = f"{WORKLOAD_LABEL}={derived(found.metadata.name)}"

@@ -93,7 +93,7 @@ def progress(obj: dict[str, Any]) -> tuple[bool, str]:
 
 
 def _wanted(spec: dict[str, Any], there: int) -> int:
-    """Return the number of replicas that a pool is to have. One that scales has as many as it needs now, within its
+    """Return the wanted number of replicas of a pool. A pool that scales wants as many as it needs now, within its
     bounds."""
     bounds = spec.get("scale")
     if bounds is None:

@@ -30,7 +30,7 @@ FULL, EMPTY = "━", "─"
 GONE = "Gone"
 WORDS = {"Succeeded": "succeeded", "Failed": "failed", "Cancelled": "cancelled", GONE: "gone", "Running": "running"}
 STUCK = "DependencyCycle"
-"""The reason of a task that waits for ever unless a person acts. Other dependencies may be on their way."""
+"""The reason of a task that waits until a person acts. With any other reason, a dependency may still come."""
 STYLES = {"Succeeded": "green", "Failed": "red", "Cancelled": "yellow", GONE: "red"}
 
 

@@ -22,7 +22,7 @@ SHORT_SECONDS = 10
 NOT_STARTED = (126, 127)
 """Exit codes of a command that could not be executed, or was not found."""
 SILENT = "it does not say why"
-ENDINGS = {"Succeeded": ("succeeded", "green"), "Failed": ("failed", "red"), "Cancelled": ("was cancelled", "yellow")}
+END_WORDS = {"Succeeded": ("succeeded", "green"), "Failed": ("failed", "red"), "Cancelled": ("was cancelled", "yellow")}
 
 
 def named_tasks(words: Sequence[str]) -> list[str]:
@@ -73,7 +73,7 @@ def ending(task: Object) -> list[Part]:
     """Describe the end of a task on one line, for users who saw its output."""
     status = status_of(task)
     name = reference(Task.api, task["metadata"]["name"])
-    parts = [(name, "bold"), (" ", ""), ENDINGS[status["phase"]], (_in_what_time(status), "")]
+    parts = [(name, "bold"), (" ", ""), END_WORDS[status["phase"]], (_in_what_time(status), "")]
     if status["phase"] == "Failed":
         parts.append((f": {_why(status)}", ""))
     return parts

@@ -180,8 +180,8 @@ class Claims(Gate[Claim]):
         name = status.instance_name or ""
         member = self.holds.member_of(obj)
         # What was just written down is seen a moment later.
-        seen = get(context.objects, Instance, name, obj.metadata.namespace)
-        instance = member.instance if member is not None else seen
+        cached = get(context.objects, Instance, name, obj.metadata.namespace)
+        instance = member.instance if member is not None else cached
         assigned = instance.spec.assignment if instance is not None else None
         if instance is None or assigned is None or assigned.uid != obj.metadata.uid:
             return await self._end(context, obj, "Failed", "InstanceLost", f"its instance {name} is gone")

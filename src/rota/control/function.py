@@ -46,7 +46,7 @@ IDLE_SLACK_SECONDS = 1.0
 LOADED_STAYS_SECONDS = 10.0
 """Time that a worker stays which was only started to load a version, for the calls that may follow."""
 FAILED_STAYS_SECONDS = 60.0
-"""The same after a failed load. The worker tries again meanwhile: what the code needs may be back."""
+"""Time that such a worker stays after a failed load. It tries again meanwhile: a missing dependency may be back."""
 PASSING = ("InstanceCrashing", "Stopped", "QuotaExceeded")
 """Failures of a worker that pass by themselves: it is restarted, or started when the quota allows it."""
 

@@ -27,7 +27,7 @@ def foreign(objects: Objects, *roots: Object | None) -> str:
     A task that others depend on was checked when it began (`Tasks`): it has the mark itself if its inputs had it.
     """
     wave = [root for root in roots if root is not None]
-    seen = {id_of(root) for root in wave}
+    visited = {id_of(root) for root in wave}
     while wave:
         found: list[Object] = []
         for obj in wave:
@@ -35,9 +35,9 @@ def foreign(objects: Objects, *roots: Object | None) -> str:
                 return shown(id_of(obj))
         for id_ in (target_of(obj, reference) for obj in wave for reference in references_of(obj)):
             kind = kind_of(id_)
-            if kind is None or id_ in seen:
+            if kind is None or id_ in visited:
                 continue
-            seen.add(id_)
+            visited.add(id_)
             _, namespace, name = id_.split("/", 2)
             target = objects.find(kind, namespace, name)
             if target is not None and kind is Task.api and is_restricted(target.metadata.annotations):

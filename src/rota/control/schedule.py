@@ -132,7 +132,7 @@ class Schedules(ReadyGate[Schedule]):
         return self._reconcile_waiting(context, key) or super().reconcile(context, key)
 
     def _reconcile_waiting(self, context: Context, key: Key) -> Outcome | None:
-        """Reconcile a schedule that only waits for its time, as most do; None: there is more to do."""
+        """Reconcile a schedule that only waits for its next tick, as most do. Returns None if there is more to do."""
         ticker = self._prepare(context)
         obj = get(context.objects, Schedule, key.name, key.namespace)
         if obj is None or obj.metadata.deletion_timestamp is not None or context.held_up(obj) is not None:

@@ -41,7 +41,7 @@ from rota.registry.privileges import RESTRICTED, is_restricted
 from rota.runtime.interface import Runtime
 
 QUOTA_EXCEEDED = "QuotaExceeded"
-"""It waits in the queue until the budget has room for its worker."""
+"""Reason of a task that waits in the queue until the budget has room for its worker."""
 HELD_FINALIZER = "rota.dev/dependents"
 """A task that ended stays until those that wait for it know how."""
 AWAITED_SECONDS = 1.0
@@ -242,7 +242,7 @@ class Tasks(Gate[Task]):
         return DONE
 
     async def _call(self, context: Context, obj: Task, status: TaskStatus, now: float) -> Outcome:
-        """It calls a function, on a worker of the function's own."""
+        """Run a task that calls a function, on one of the function's own workers."""
         assert obj.spec.function is not None
         function = get(context.objects, Function, obj.spec.function.name, obj.metadata.namespace)
         if self._called is None or function is None:
@@ -382,7 +382,7 @@ class Tasks(Gate[Task]):
     async def _finish(
         self, context: Context, obj: Task, status: TaskStatus, phase: str, reason: str, message: str
     ) -> Outcome:
-        """It is over without a worker."""
+        """End a task that has no worker."""
         self._attempts.cancel(obj)
         self._locks.left(obj)
         now = lifecycle.time_of(context.clock.time())

@@ -61,7 +61,7 @@ class _CityDecision(NamedTuple):
     wanted: int
     placing: Placing
     again_after: float | None = None
-    """Seconds until fewer may be wanted, or a cell counts as lost."""
+    """Seconds until the next reconciliation: when fewer instances may be wanted, or a cell counts as lost."""
     moved: Sequence[WorkloadDeployment] = ()
     """Deployments in lost cells, whose instances are placed elsewhere."""
     term: int = 0

@@ -100,7 +100,7 @@ class Core(Waits):
             self._queue(node)
 
     def _park_unrun(self, node: Node, on: tuple[str, ...], now: float) -> None:
-        """Park a node that has not run until all of these are ready."""
+        """Park a node before its first run, until all of these ids are ready."""
         waiting = self.waiting
         for id_ in on:
             there = waiting.get(id_)

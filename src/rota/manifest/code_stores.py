@@ -103,7 +103,7 @@ async def blobs_of(backend: object) -> BlobStore | None:
 Json = dict[str, Any]
 
 CODE_LABEL = "rota.dev/code"
-"""Its value is the short digest of the code."""
+"""Label with the short digest of the code."""
 PIECE_BYTES = 512 * 1024
 """Half of a ConfigMap's limit: a server may have a lower limit for requests."""
 PIECES_MAX = 32

@@ -21,7 +21,7 @@ LATEST_SHARE = 0.2
 
 
 class State(IntEnum):
-    """Where a request is. One that is over is not known any more."""
+    """State of a request. A request that is over has none."""
 
     WAITING = 0
     BINDING = 1
@@ -43,7 +43,7 @@ class Entry(Struct, eq=False):
     binding: Binding | None = None
     """The decision by which it is on the instance, unless that is from the store."""
     is_recalled: bool = False
-    """It was handed on and is asked back, since it has not begun."""
+    """True if it is being recalled: it was handed to an instance ahead of time and has not begun."""
 
 
 class Recall(NamedTuple):
@@ -254,7 +254,7 @@ class Ledger:
         self._dispossess(unit)
 
     def taken(self, id_: str) -> None:
-        """Somebody else has taken an instance, from whoever held it. It is closed until `open` is called for it."""
+        """Note that an instance was assigned outside of this ledger, which ends its hold. It is closed until `open`."""
         unit = self._units.get(id_)
         if unit is not None:
             self._close(unit)

@@ -10,10 +10,10 @@ class Request(Struct, frozen=True, gc=False):
 
     id: str
     holder: str
-    """On whose account it is: holders share a pool fairly."""
+    """The account that the request counts for. Holders share a pool fairly."""
     priority: int
     arrival: float
-    """When it came, by a clock that survives the caller. Persist it when the request has to wait."""
+    """The time of its arrival, by a clock that survives the caller. Persist it when the request has to wait."""
     prefers: str = ""
     """An affinity key: the instance that had the same key last is taken first, if it is free."""
     shares: bool = False

@@ -16,7 +16,7 @@ class Opened(IntEnum):
     """The requests that an instance can be given to."""
 
     CLOSED = 0
-    """Nothing: it is not ready, draining, or being replaced."""
+    """No request: the instance is not ready, is draining, or is being replaced."""
     JOBS = 1
     """Requests that share it: it resets itself before each."""
     WHOLE = 2

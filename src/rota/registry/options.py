@@ -122,7 +122,7 @@ class Operation(msgspec.Struct, frozen=True):
     select: ListOptions = ListOptions()
     """The selection of `delete_collection`."""
     joined: bool = False
-    """Where each is written by itself, in the process of the registry: all or none with the one before."""
+    """True if it is written atomically with the operation before, in a batch that is not. In process only."""
 
     @property
     def dry_run(self) -> bool:

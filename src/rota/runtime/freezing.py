@@ -36,9 +36,9 @@ class Stillness(NamedTuple):
     """The result of stopping processes."""
 
     is_whole: bool
-    """All of them are stopped."""
+    """True if all processes are stopped."""
     is_restless: bool = False
-    """Some cannot be stopped, by their own doing."""
+    """True if some evade being stopped."""
 
 
 class Frozen:

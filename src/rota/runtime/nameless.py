@@ -64,11 +64,11 @@ def nameless_bytes(
 
 
 def _above(pid: int, parents: Mapping[int, int], whose: Mapping[int, Subject]) -> Subject | None:
-    seen = 0
-    while pid > 1 and seen < len(parents):
+    steps = 0
+    while pid > 1 and steps < len(parents):
         if pid in whose:
             return whose[pid]
-        pid, seen = parents.get(pid, 0), seen + 1
+        pid, steps = parents.get(pid, 0), steps + 1
     return None
 
 

@@ -49,7 +49,7 @@ class Launch(NamedTuple):
     env: Mapping[str, str]
     cwd: str = "/"
     wrappers: int = 0
-    """Levels of processes above the one that gets SIGTERM."""
+    """Number of processes, from the first one down, above the process that gets SIGTERM."""
     unmet: Sequence[str] = ()
     """Limits that are known not to be held."""
 

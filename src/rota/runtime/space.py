@@ -14,7 +14,7 @@ Level = Literal["ok", "low", "full"]
 
 MIB = 1024 * 1024
 LOW_SHARE, LOW_BYTES_MIN, LOW_BYTES_MAX = 0.05, 4 * MIB, 256 * MIB
-"""With less than this share of the disk left, within these bounds, tenants' writes are refused."""
+"""Free share of the disk, within these bounds, below which tenants' writes are refused."""
 RESERVE_SHARE, RESERVE_BYTES_MIN, RESERVE_BYTES_MAX = 0.01, 1 * MIB, 16 * MIB
 """The reserve, as a share of the disk within these bounds."""
 LOW_INODES_SHARE, LOW_INODES_MAX = 0.01, 1000

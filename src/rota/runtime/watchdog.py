@@ -98,7 +98,7 @@ class Unsure(NamedTuple):
     last: Used = Used(0)
     """The last certain measurement."""
     restless: int = 0
-    """Times in a row that it could not be stopped, by its own doing."""
+    """Number of times in a row that it evaded being stopped."""
 
 
 class Watchdog:
@@ -263,7 +263,7 @@ class Watchdog:
         return found._replace(bytes=max(found.bytes, unsure.last.bytes), files=max(found.files, unsure.last.files))
 
     def _measured_still(self, watched: RunningInstance) -> tuple[Used, bool]:
-        """Measure a stopped instance. Return the result, and whether it could not be stopped by its own doing."""
+        """Measure an instance while it is stopped. Return the result, and whether it evaded being stopped."""
         deadline = time.monotonic() + FROZEN_SECONDS_MAX
 
         def check(_: float) -> None:

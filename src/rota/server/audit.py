@@ -159,7 +159,7 @@ class Audit:
         self._refused[user.share_key if user.share_key in self._refused else "*"].held_back -= 1
 
     def begin(self, user: User, method: str, path: str) -> None:
-        """Where recording is required, record an act before it is done. Raises ApiError if that fails."""
+        """Record an act before it is done, if recording is required. Raises ApiError if that fails."""
         if self.required:
             self._write(
                 Entry(

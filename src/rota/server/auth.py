@@ -420,9 +420,9 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def rewrite_private(path: Path, content: bytes) -> None:
-    """Replace a file that nobody else may read. Where the disk has no space for a second one, write over the first.
+    """Replace a private file. If the disk has no space for a second copy, overwrite the first.
 
-    For what can be damaged by a crash meanwhile: whoever reads it takes a damaged one for none.
+    Only for files that a crash may damage: their readers treat a damaged file as a missing one.
     """
     try:
         write_private(path, content)

@@ -35,7 +35,7 @@ LOOK_SECONDS = 0.02
 CONTAINER_LOOK_SECONDS = 0.3
 """An engine is polled less often, because it is slow to answer."""
 HAND_OVER_SECONDS_MAX = 10.0
-"""After this a server that does not end is killed, which leaves its instances running, too."""
+"""Time after which a server that does not end is killed. Its instances go on running."""
 KILLED_SECONDS_MAX = 5.0
 """Time for the system to end a killed process."""
 START_LOCK = "start.lock"

@@ -22,7 +22,7 @@ from rota.server.home import Home
 
 STATE = "server.json"
 LAST_START = "last-start.json"
-"""It stays when the server ends, so that the next one gets the same options."""
+"""File with the options of the last start. It outlives the server, so that the next one gets the same options."""
 IMAGE_VARIABLE = "ROTA_SERVER_IMAGE"
 """Set in a container, to its image."""
 STATE_BYTES_MAX = 64 * 1024

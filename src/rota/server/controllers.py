@@ -36,7 +36,7 @@ MANAGER = "rota-controllers"
 """The field manager of controllers."""
 UP_LEASE_SECONDS = 30.0
 UP_RENEW_SECONDS = 10.0
-"""Nobody can take over from a server with its own controllers while it is down, so it renews its lease rarely."""
+"""Lease of a server with its own controllers, renewed rarely: nobody takes over while the server is down."""
 
 
 Making = Callable[[Client], AbstractAsyncContextManager[InstanceMaker]]

@@ -43,7 +43,7 @@ HOOK_REQUESTS_BURST = 200.0
 """Requests to one webhook at once, signed and unsigned ones counted separately. After that, as many per second."""
 PUBLIC_REQUESTS_PER_SECOND = 2_000.0
 PUBLIC_REQUESTS_BURST = 4_000.0
-"""The same for requests to one function without a key."""
+"""Requests to one function without a key: their rate, and how many may come at once before it."""
 ROUTE_BUCKETS = 1024
 """Buckets in which routes are counted, whether they exist or not. Two routes may share one."""
 NOT_SERVED_SECONDS = 1

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def _nothing() -> None:
-    """Leave the work as it is."""
+    """Do nothing."""
 
 
 async def finished(doing: Coroutine[Any, Any, T], on_cancel: Callable[[], None] = _nothing) -> T:

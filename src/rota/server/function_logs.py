@@ -269,7 +269,7 @@ class Merged:
             self._progress.reach(opened.key, opened.position)
 
     def _now(self) -> ServedFunction:
-        """Return the calls of the function. They are another object once this process has led again."""
+        """Return the calls of the function. It is a new object after this process has become leader again."""
         meta = self._function.metadata
         return self._serving.calls.find(Key(meta.namespace, meta.name)) or self._function_calls
 

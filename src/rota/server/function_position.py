@@ -18,7 +18,7 @@ MARGIN_SECONDS = 5.0
 """Calls that began that long before the newest one do not count as new, whichever process made them."""
 OVER_MAX = 150
 """Logs that are kept after their end."""
-EPOCH, SEEN, AFTER = "epoch", "seen", "after"
+EPOCH, KNOWN, AFTER = "epoch", "seen", "after"
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ def position_in(text: str) -> Position | None:
         return None
     try:
         logs = _decoder.decode(text)
-        fields = {name: logs.pop(name, default) for name, default in ((EPOCH, ""), (SEEN, 0), (AFTER, 0.0))}
+        fields = {name: logs.pop(name, default) for name, default in ((EPOCH, ""), (KNOWN, 0), (AFTER, 0.0))}
         return msgspec.convert({**fields, "logs": logs}, Position)
     except msgspec.MsgspecError as error:
         raise bad_request(
@@ -70,7 +70,7 @@ class Progress:
     def know(self, number: int, began: float) -> None:
         """Record that the client knows a call, or is about to."""
         if number > self._known:
-            self._known = self._change[SEEN] = number
+            self._known = self._change[KNOWN] = number
         if began > self._after:
             self._after = self._change[AFTER] = began
             self._has_aged = True

@@ -33,7 +33,7 @@ HANDSHAKES_MAX = 512
 """Connections that are accepted and have not finished their TLS handshake."""
 IDLE_SECONDS_MAX = 180.0
 CROWDED_IDLE_SECONDS_MAX = 5.0
-"""The same while there is no room for more connections: idle ones make room."""
+"""Time that a connection may be idle while there is no room for more connections."""
 SWEEP_SECONDS = 1.0
 ABORT_SECONDS_MAX = 2.0
 """Time for aborted connections to be cleaned up."""

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 1024
 ACCEPTED_AT_ONCE_MAX = 64
-"""After these, other work of the event loop has its turn."""
+"""Connections that are accepted in a row before other work of the event loop runs."""
 PAUSE_SECONDS = 0.1
 """Pause when there is no free descriptor."""
 WARNED_EVERY_SECONDS = 60.0

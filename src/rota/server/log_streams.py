@@ -30,7 +30,7 @@ class Piece(NamedTuple):
 
 
 Pieces = AsyncGenerator[Piece | None, None]
-"""None: the silence is long enough for a heartbeat."""
+"""Pieces of a log. None stands for a silence that is long enough for a heartbeat."""
 
 
 def as_stream(request: Request, pieces: Pieces) -> Stream:

@@ -16,7 +16,7 @@ PIECE_BYTES = 64 * 1024
 LINGER_SECONDS = 0.25
 """Time to read the output after the end of a command. Others that hold its output go on unread."""
 LEFT_BYTES_MAX = 1024 * 1024
-"""No pipe holds more: anything beyond was written after the end of the command."""
+"""Bound on the output that is read after a command has ended. No pipe holds more: anything beyond was written later."""
 
 
 class Size(NamedTuple):

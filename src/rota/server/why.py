@@ -129,8 +129,8 @@ def _as_it_stands(loop: ControlLoop, objects: Objects, obj: Object | None, user:
         return obj
     if not all(allows(user, "list", kind, obj.metadata.namespace) for kind in (Claim.api, Task.api)):
         return obj
-    seen = loop.controller(obj.api)
-    waiting = seen.why_waiting(objects, obj) if seen is not None else None
+    controller = loop.controller(obj.api)
+    waiting = controller.why_waiting(objects, obj) if controller is not None else None
     if waiting is None:
         return obj
     reason, message = waiting

@@ -28,7 +28,7 @@ class Group(Struct, gc=False, eq=False):
     rows: list[Row]
     size: int
     future: Committed | None
-    """None if the writer waits with `when_durable` instead."""
+    """The future of the writer; None if the writer waits with `when_durable`."""
 
     def fail(self, error: StoreError) -> None:
         if self.future is not None and not self.future.done():

@@ -21,7 +21,7 @@ PACKED_SHARE_MAX = 2
 """An object must shrink to this fraction, or it is not packed."""
 GOOD_SHARE_MAX = 4
 SAMPLE_POOR_MAX = 32
-"""After so many objects that did not shrink to one part in `GOOD_SHARE_MAX`, a new sample is taken."""
+"""Number of objects that do not shrink to one part in `GOOD_SHARE_MAX` before a new sample is taken."""
 LEVEL = 3
 WINDOW_BITS = 13
 """A bigger window takes longer to set up and saves little for objects of a few KiB."""

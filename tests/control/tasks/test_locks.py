@@ -7,7 +7,7 @@ from rota.api.pool import WorkerPoolSpec
 from rota.api.task import TaskSpec
 from rota.api.worker import WorkerConfig
 from rota.client import Key
-from rota.control.tasks.locks import TOLD_MAX, Locks
+from rota.control.tasks.locks import NAMED_MAX, Locks
 
 
 class Pools:
@@ -70,17 +70,17 @@ def test_one_that_is_gone_holds_nobody_up() -> None:
 
 def test_the_next_in_line_are_told_who_has_it_and_the_others_left_alone() -> None:
     locks = Locks()
-    tasks = [a_task(f"t{number}") for number in range(TOLD_MAX + 4)]
+    tasks = [a_task(f"t{number}") for number in range(NAMED_MAX + 4)]
     for one in tasks:
         turn(locks, one)
-    assert locks.message(tasks[TOLD_MAX]) == "branch main is held by Task/t0"
-    assert locks.message(tasks[-1]) == f"branch main is held by another task; more than {TOLD_MAX} are before this one"
-    assert locks.place(tasks[-1]) == f"branch main is held by Task/t0, {TOLD_MAX + 2} more before it"
+    assert locks.message(tasks[NAMED_MAX]) == "branch main is held by Task/t0"
+    assert locks.message(tasks[-1]) == f"branch main is held by another task; more than {NAMED_MAX} are before this one"
+    assert locks.place(tasks[-1]) == f"branch main is held by Task/t0, {NAMED_MAX + 2} more before it"
     woken: list[Key] = []
     locks.wake = woken.append
     locks.left(tasks[0])
-    assert [key.name for key in woken] == [f"t{number}" for number in range(1, TOLD_MAX + 2)]
-    assert locks.message(tasks[TOLD_MAX + 1]) == "branch main is held by Task/t1"
+    assert [key.name for key in woken] == [f"t{number}" for number in range(1, NAMED_MAX + 2)]
+    assert locks.message(tasks[NAMED_MAX + 1]) == "branch main is held by Task/t1"
 
 
 def test_those_that_asked_before_one_that_runs_are_told_of_it() -> None:

@@ -55,7 +55,7 @@ class Fence:
 
     @property
     def holds(self) -> bool:
-        """There is a runtime, which ends instances without a right."""
+        """Report whether there is a runtime, which ends instances without a right."""
         return self._runtime is not None
 
     def end(self) -> None:

@@ -103,7 +103,7 @@ class Answer(msgspec.Struct, rename="camel", omit_defaults=True):
     hub: str
     """The identity of the hub's store."""
     resync: list[str] = []
-    """Uids of deployments that the cell is to report in full."""
+    """Uids of deployments that the cell must report in full."""
     rights: dict[str, float] = {}
     """Seconds for which the cell may run each deployment that moves when the cell is lost, by uid."""
     late: Count | None = None

@@ -93,7 +93,7 @@ class Outbox:
     # What has changed.
 
     def release(self, source: Source) -> None:
-        """Report that nothing of a deployment is left here."""
+        """Report that nothing is left of a deployment in this cell."""
         self._released[source.uid] = source
         self._refused.pop(source.uid, None)
         self._on_news()

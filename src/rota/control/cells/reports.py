@@ -169,7 +169,7 @@ class Reports:
             )
 
     async def _take(self, cell: Cell, report: Report) -> list[str]:
-        """Write the news of a report. Returns the uids of deployments that the cell is to report in full."""
+        """Write the news of a report. Returns the uids of deployments that the cell must report in full."""
         found = [(one, self._deployment(cell, one)) for one in report.deployments]
         receipts = []
         for news, deployment in found:

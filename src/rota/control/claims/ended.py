@@ -34,7 +34,7 @@ class Ended:
         return Done(again_after=self._left(claim, now))
 
     def surplus(self, namespace: str) -> list[tuple[Key, str]]:
-        """The oldest, when there are so many too many that it is worth a write."""
+        """Return the oldest ended claims of a namespace, once enough exceed the limit to be worth a write."""
         if not self.is_full(namespace):
             return []
         oldest = [self._of[namespace].popitem(last=False) for _ in range(REMOVED_TOGETHER)]

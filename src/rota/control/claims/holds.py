@@ -54,7 +54,7 @@ class ClaimHolds:
     ) -> None:
         """`log_sizes` returns the size of each container's log. `on_ended` gets the uid of a claim whose hold ends.
 
-        `entries` returns a number that is another one after each command that is run in an instance. None: it is not
+        `entries` returns a number that changes with each command that is run in an instance. None: it is not
         known whether a holder got there.
         """
         self.executor = executor
@@ -220,10 +220,10 @@ class ClaimHolds:
             self.wake(key)
 
     def held_by_another(self, member: Member) -> None:
-        """Nothing of a claim is left on an instance that a task holds."""
+        """Do nothing: nothing of a claim is left on an instance that a task holds."""
 
     def appeared(self, member: Member) -> None:
-        """Nothing is known of it that is not in the instance."""
+        """Do nothing: all that is known of the hold is in the instance."""
 
     def vanished(self, instance: str) -> None:
         self._runs.forget_instance(instance)
@@ -329,7 +329,7 @@ class ClaimHolds:
             self.executor.update(member)
 
     def gone(self, key: Key) -> None:
-        """There is no claim of this name any more."""
+        """Forget the claim of this name, which is gone."""
         unborn = next(iter(self.unborn.of(key)), "")
         for uid in [uid for uid in self.wanted.of(key) if uid != unborn]:
             member = self.wanted.member(uid)

@@ -126,8 +126,10 @@ def bound(claim: Claim, instance: Instance, arrival: datetime, now: datetime) ->
 
 def renewed(claim: Claim, expires: datetime, addresses: list[Address]) -> ClaimStatus:
     assert claim.status is not None
-    seen = claim.metadata.generation or 1
-    return msgspec.structs.replace(claim.status, expires_at=expires, addresses=addresses, observed_generation=seen)
+    generation = claim.metadata.generation or 1
+    return msgspec.structs.replace(
+        claim.status, expires_at=expires, addresses=addresses, observed_generation=generation
+    )
 
 
 def over(status: ClaimStatus, phase: str, now: float, reason: str | None = None, message: str | None = None) -> Any:

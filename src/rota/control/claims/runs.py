@@ -14,7 +14,7 @@ class Runs:
     """Tells by runners' reports, exits and counted commands what became of a run."""
 
     def __init__(self, entries: Callable[[Instance], int] | None) -> None:
-        """`entries` returns a number that is another one after each command that is run in an instance.
+        """`entries` returns a number that changes with each command that is run in an instance.
 
         None: it is not known whether a holder got there.
         """

@@ -19,7 +19,7 @@ class Worker:
         self.version = version
         self.concurrency = concurrency
         self.is_open = False
-        """It takes calls now."""
+        """True if it takes calls now."""
         self.calls: set[str] = set()
         self.stream: object = None
         """The runner's stream on which its calls were sent. A new stream means that these calls are lost."""

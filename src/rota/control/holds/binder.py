@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_SECONDS = 0.02
-"""After a race that was lost: what was faster is known by then."""
+"""Pause after a lost race. The winning write is known by then."""
 RETRY_SECONDS = 1.0
-"""After an error of the server that is nobody's fault."""
+"""Pause after an error of the server that no object caused."""
 LOST_RACE = frozenset((404, 409, 422))
 """Refusals of a change of an instance that is not in the expected state."""
 STATUS_RACE = LOST_RACE - {422}
-"""Refusals of a status because its object has changed; one with 422 cannot be stored as it is."""
+"""Refusals of a status whose object has changed. A status refused with 422 is invalid, and is not among them."""
 
 
 class Binder:
@@ -156,8 +156,8 @@ class Binder:
         if error.code not in (LOST_RACE if changes_hands else STATUS_RACE):
             log.warning("%s: %s", what, error)
             return RETRY_SECONDS
-        is_seen_already = self._executor.client.in_process or changes_hands
-        return 0.0 if is_seen_already else LOOK_AGAIN_SECONDS
+        is_current = self._executor.client.in_process or changes_hands
+        return 0.0 if is_current else LOOK_AGAIN_SECONDS
 
     def _after(self, seconds: float, act: Callable[[], None]) -> None:
         async def wait() -> None:

@@ -149,12 +149,12 @@ class Executor:
         self.writes = Writes(self)
         self._binder = Binder(self, self.writes)
         self._paces: dict[PoolKey, deque[float]] = {}
-        """When instances of a pool were last given to somebody."""
+        """By pool, the times at which instances were last given to a holder."""
         self._reset_listeners: list[Callable[[PoolKey, float], None]] = []
         self._demand_listeners: list[Callable[[PoolKey], None]] = []
 
     def join(self, kind: str, holders: Holders) -> None:
-        """Have somebody look after the holds whose assignment has this kind."""
+        """Register the holders whose assignments have this kind."""
         assert kind not in self._holders, kind
         self._holders[kind] = holders
 
@@ -245,7 +245,7 @@ class Executor:
             self._completed[pool] = self._completed.get(pool, 0) + 1
 
     def counted(self, pool: WorkerPool, number: int) -> None:
-        """So many of them are in the pool's status now."""
+        """Note the number of completed holds that the pool's status has now."""
         key = PoolKey(pool.metadata.namespace, pool.metadata.name)
         left = self._completed.pop(key, 0) - number
         if left:
@@ -317,7 +317,7 @@ class Executor:
                 holders.appeared(member)
 
     def remove(self, key: Key, but: str = "") -> None:
-        """There is no instance of this name any more, unless it is the one with this uid."""
+        """Remove the instance of this name, which is gone, unless its uid is `but`."""
         uid = self._by_name.get(key)
         if uid is None or uid == but:
             return
@@ -437,7 +437,7 @@ class Executor:
         return self._holders[request.kind]
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that takes time; it ends with the executor."""
+        """Run a coroutine in the background. It is cancelled when the executor closes."""
         task = asyncio.create_task(work)
         self._works.add(task)
         task.add_done_callback(self._done)

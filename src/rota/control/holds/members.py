@@ -36,12 +36,12 @@ class Member(msgspec.Struct, eq=False):
     reset: ResetPolicy
     is_ready: bool
     sent: set[str] = msgspec.field(default_factory=set)
-    """The attempts that were sent to its runner, on the stream that it has now."""
+    """The attempts that were sent to its runner on the present stream."""
     ends: int = 0
     """Ends of attempts on it that are being written."""
     was_held: bool = False
     free_since: float | None = None
-    """When the hold ended that it had last, until it can be held again: the time between is that of a reset."""
+    """The time at which its last hold ended; None once it can be held again. The time between is that of the reset."""
     is_changing_hands: bool = False
     """A hand-over of it is being written: whoever writes that looks at it afterwards."""
 
@@ -65,7 +65,7 @@ class Member(msgspec.Struct, eq=False):
 
     @property
     def lane(self) -> str | None:
-        """The id of the assignment that gives it to the tasks of its pool; None: they do not have it."""
+        """The id of the assignment to the tasks of its pool; None: it is not assigned to them."""
         assigned = self.instance.spec.assignment
         return assigned.id if assigned is not None and assigned.kind == "Task" else None
 

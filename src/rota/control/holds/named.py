@@ -53,6 +53,6 @@ class ByName(Generic[V]):
         return self._keys.get(id_)
 
     def drop(self, key: Key) -> None:
-        """There is no object of this name any more."""
+        """Forget the object of this name, which is gone."""
         for id_ in self.of(key):
             self.pop(id_)

@@ -11,7 +11,7 @@ from rota.api.instance import InstanceTemplate
 from rota.control.instances.reasons import Blocker, rolled_up
 
 UNAVAILABLE_MIN = 1
-"""With 0, a rollout could never replace an instance."""
+"""Least number of instances that may be unavailable: with 0, a rollout could never replace any."""
 
 Why = Literal["ScaledDown", "Outdated", "Broken", "Ended", "DrainTimedOut"]
 PoolPhase = Literal["Pending", "Scaling", "Ready", "Degraded"]
@@ -87,7 +87,7 @@ class Counts(Struct):
     """Numbers of instances."""
 
     replicas: int = 0
-    """All, also those that are being deleted."""
+    """Number of all instances, including those in deletion."""
     ready: int = 0
     updated: int = 0
     """Instances whose status says that they run the newest template."""
@@ -114,7 +114,7 @@ class Plan(Struct, kw_only=True):
     message: str = ""
 
     def condition(self, type_: str, *, needed: int | None = None) -> Condition:
-        """Return the owner's condition: True if `needed` instances are ready. Omitted: all that are wanted."""
+        """Return the owner's condition: True if `needed` instances are ready, by default all wanted ones."""
         return rolled_up(type_, ready=self.ready, wanted=self.wanted, blockers=self.blockers, needed=needed)
 
     @property

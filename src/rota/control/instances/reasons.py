@@ -75,7 +75,7 @@ def is_noticed(reason: str) -> bool:
 
 
 class Blocker(NamedTuple):
-    """Something that keeps instances from being ready."""
+    """A reason why instances are not ready."""
 
     reason: str
     message: str

@@ -19,7 +19,7 @@ SETTLE_SECONDS = 0.5
 """Time for which a process must have been up before a rollout goes on to the next."""
 RESTARTED = "rota.dev/restarted-at"
 TEMPLATE_RESTARTED = "kubectl.kubernetes.io/restartedAt"
-"""The same in a template, where people must not set annotations of Rota's domain."""
+"""The annotation of a restart in a template, where people must not set annotations of Rota's domain."""
 RESTARTS = (RESTARTED, TEMPLATE_RESTARTED)
 """Annotations whose only effect is a restart."""
 UNIT_NANOS = 1_000_000_000

@@ -73,7 +73,7 @@ class InstanceResources(Protocol):
     """Storage and CPU time of instances, for the controllers of their owners."""
 
     is_cluster: bool
-    """It runs images and reserves what is requested, as a cluster does and one machine does not."""
+    """True if the maker runs images and reserves requested resources, as a cluster does and one machine does not."""
 
     def storages(self) -> Iterable[tuple[str, Owner]]:
         """Return the owners of all storage, each with its namespace."""

@@ -21,7 +21,7 @@ class Counted(NamedTuple):
     ordinal: int
     since: float
     is_reported: bool = False
-    """It comes from a cell's report: its existence and its size are as trustworthy as the cell."""
+    """True if it comes from a cell's report: its existence and size are as trustworthy as the cell."""
 
 
 class Tally:

@@ -22,7 +22,7 @@ class Load(NamedTuple):
     waiting: int = 0
     held: int = 0
     crashing: int = 0
-    """Not held, and ending soon after every start."""
+    """Number of instances that are not held and end soon after every start."""
 
 
 class Peak(NamedTuple):

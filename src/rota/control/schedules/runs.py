@@ -28,12 +28,12 @@ class Run(NamedTuple):
     phase: str
     """Empty until it is over."""
     leaving: bool = False
-    """It is being deleted or cancelled already."""
+    """True if it is being deleted or cancelled."""
     started: datetime | None = None
     completed: datetime | None = None
     error: str | None = None
     is_counted: bool = True
-    """It is in the schedule's `runCount`, and its Task has the annotation. The run of a tick counts with the tick."""
+    """True if the schedule's `runCount` includes it, and its Task has the annotation. A tick counts its run."""
 
 
 def run_of(task: Task) -> Run:

@@ -32,7 +32,7 @@ LIMIT_SECONDS = 30
 LATER_SECONDS = 3600
 """`Retry-After` of a refusal that lasts until a person acts."""
 UNSIGNED = "no such webhook, or the request is not signed with its secret"
-"""The same message for both, so that it does not reveal which webhooks exist."""
+"""One message for both causes, so that it does not reveal which webhooks exist."""
 
 JSON_TYPE = "application/json"
 

@@ -30,7 +30,7 @@ def template_problem(spawner: TaskSpawner) -> Problem | None:
 
 
 def invalid_task(error: ApiError) -> Problem:
-    """Return the problem of a Task that the server refuses, without the Task's name: all have the same problem."""
+    """Return the problem of a refused Task. It omits the Task's name, because all Tasks of a spawner have it."""
     causes = [f"{cause.get('field')}: {cause.get('message')}" for cause in error.causes[:CAUSES_MAX]]
     return Problem("InvalidTask", _cut("; ".join(causes) or error.message))
 

@@ -78,12 +78,12 @@ def item_of(source: WebhookSource, headers: Mapping[str, str], body: bytes) -> I
     if event == PING:
         return Ignored("it was a ping")
     payload = _payload(headers, body)
-    seen, looks = {**payload, EVENT_PATH: event}, Looks()
+    document, looks = {**payload, EVENT_PATH: event}, Looks()
     try:
         for one in source.filters:
-            if not passes(seen, one.path, one.values, looks):
+            if not passes(document, one.path, one.values, looks):
                 return Ignored(f"{one.path} is none of what the spawner's filters ask for")
-        mapped = {name: find(seen, path, looks) for name, path in source.map.items()}
+        mapped = {name: find(document, path, looks) for name, path in source.map.items()}
     except TooManyLooks as error:
         raise BadBody(f"the spawner's filters and map ask for too much of the body: {error}") from None
     fields = {name: value for name, value in mapped.items() if value is not ABSENT} if source.map else payload

@@ -144,7 +144,7 @@ class Attempts:
         self.executor.carry_out(pool)
 
     def gone(self, key: Key) -> None:
-        """There is no task of this name any more."""
+        """Forget the task of this name, which is gone."""
         self.arrivals.drop(key)
         for uid in self._pools.of(key):
             pool = self._pools.get(uid)
@@ -347,7 +347,7 @@ class Attempts:
     # Writing.
 
     def _waiting(self, uid: str) -> HandOver | None:
-        """Return a task with the status that says that it waits for a worker; None: it does not, or says so."""
+        """Return the status write by which a task waits for a worker; None: it does not wait, or its status says so."""
         task = self._wanting(uid) if self._pools.state(uid) is State.WAITING else None
         if task is None or (task.status is not None and task.status.phase == "Queued"):
             return None
@@ -362,7 +362,7 @@ class Attempts:
         self.executor.writes.add(lambda: waits, lambda _, result: self.wake(key_of(task)))
 
     def _ended(self, end: End, task: Task | None) -> None:
-        """Take the end of an attempt, with the task as it was written; None: there was nothing to write any more."""
+        """Take the written end of an attempt. `task`: the task as written, or None if nothing had to be written."""
         self._forget(end.uid)
         self._lane.leave_if_idle(end.member)
         if task is None:

@@ -36,7 +36,7 @@ GONE, INVALID = 404, 422
 
 
 class End(NamedTuple):
-    """An attempt that has ended, until that is written."""
+    """The end of an attempt that is not written yet."""
 
     key: Key
     uid: str
@@ -166,7 +166,7 @@ class Ends:
         self._write(end)
 
     def _over(self, end: End, task: Task | None = None) -> None:
-        """Nothing more is to be written of an attempt: its runner may forget it."""
+        """Finish an attempt whose end is written, and let its runner forget it."""
         self._outcomes.pop(end.outcome.id)
         pool = self._pools.get(end.uid)
         repeated = self._repeated.pop(end.outcome.id, None)

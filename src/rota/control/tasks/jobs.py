@@ -1,4 +1,4 @@
-"""From a Task to what a runner is told to do. It holds secrets of this task, read anew for each attempt."""
+"""Build the job of a Task for its runner. A job has the secrets of its task, read anew for each attempt."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _wishes(role: WorkerRole) -> dict[str, str]:
 
 
 def _credentials(objects: Objects, namespace: str, role: WorkerRole) -> dict[str, str]:
-    """All keys of the Secret as variables; the one that is named `key`, or is alone, as what the agent reads."""
+    """Return the keys of the Secret as variables. The key named `key`, or the only one, is the agent's credential."""
     credentials = role.credentials
     if credentials is None or credentials.secret_ref is None:
         return {}

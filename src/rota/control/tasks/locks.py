@@ -15,7 +15,7 @@ from rota.client import Key
 from rota.engine.objects import Objects, get
 
 BRANCH_LOCKED = "BranchLocked"
-TOLD_MAX = 4
+NAMED_MAX = 4
 """Tasks next in line whose status names the holder of the lock; it is written anew when that changes."""
 
 
@@ -60,10 +60,10 @@ class Locks:
         """Return the message in the status of a task that waits for the lock."""
         key = self._keys.get(task.metadata.uid)
         places = self._places[key] if key is not None else {}
-        if task.metadata.uid in islice(places, TOLD_MAX + 1):
+        if task.metadata.uid in islice(places, NAMED_MAX + 1):
             return f"branch {task.spec.branch} is held by Task/{_first(places).name}"
         # Who has it changes with every task that ends: to write that to all who wait would never stop.
-        return f"branch {task.spec.branch} is held by another task; more than {TOLD_MAX} are before this one"
+        return f"branch {task.spec.branch} is held by another task; more than {NAMED_MAX} are before this one"
 
     def place(self, task: Task) -> str:
         """Say who has the lock and how many wait before a task. Linear in those that wait."""
@@ -97,7 +97,7 @@ class Locks:
 
     def _wake_next(self, key: LockKey, besides: str = "") -> None:
         """Have the first task of a lock, and the next ones, reconciled: the lock has changed hands."""
-        for uid, name in list(islice(self._places[key].items(), TOLD_MAX + 1)):
+        for uid, name in list(islice(self._places[key].items(), NAMED_MAX + 1)):
             if uid != besides:
                 self.wake(name)
 

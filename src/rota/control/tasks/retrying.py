@@ -22,7 +22,7 @@ from rota.registry import privileges
 Object = dict[str, Any]
 
 OWN_LABELS = "rota.dev/"
-"""Labels that begin like this say something of the one task that has them."""
+"""Prefix of labels that are about one task, and are not copied to its retry."""
 FIRST_LENGTH_MAX = 63 - len("-retry-1234")
 """Characters of a name that, with the number of the try, is still the value of a label."""
 GRAPH_TASKS_MAX = 1_000

@@ -205,7 +205,7 @@ class _Group:
         self.held = {*held, *self._rest.paths}
         """The names of the limits that they hold."""
         self.files = [*([self._group.procs_file] if self._group else ()), *self._rest.procs_files]
-        """The files by which a process joins them."""
+        """The files of cgroups to which a process writes itself to join them."""
 
     def was_out_of_memory(self) -> bool:
         return self._rest.was_out_of_memory() or (self._group is not None and self._group.was_out_of_memory())

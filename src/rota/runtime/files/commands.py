@@ -91,7 +91,7 @@ class InstanceCommand:
     # Reading and writing.
 
     async def read_line(self) -> bytes:
-        """Return the next line of its output. The last one may have no end."""
+        """Return the next line of its output. The last line may lack a newline."""
         held, piece = bytearray(), self._rest or await self._next()
         self._rest = b""
         while piece:

@@ -13,7 +13,7 @@ _CPU_PERIOD_US = 100_000
 MEMORY_SHARE, TENANT_MEMORY_SHARE = 0.9, 0.75
 """Shares of the host's memory: of all tenants together, and of one tenant."""
 PIDS_SHARE, TENANT_PIDS_SHARE = 0.75, 0.4
-"""The same shares of the processes and threads that the host can have."""
+"""Shares of the host's processes and threads: of all tenants together, and of one tenant."""
 _PIDS_FILES = ("/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max")
 
 

@@ -64,9 +64,9 @@ class Connection:
     def exit_of(self, name: str) -> asyncio.Future[ExitRecord]:
         """Return the exit of a command, whether it has come already or not. Call it once for each command."""
         asked: asyncio.Future[ExitRecord] = asyncio.get_running_loop().create_future()
-        told = self._unclaimed.pop(name, None)
-        if told is not None:
-            asked.set_result(told)
+        record = self._unclaimed.pop(name, None)
+        if record is not None:
+            asked.set_result(record)
         elif self.is_open:
             self._execs[name] = asked
         else:

@@ -130,13 +130,13 @@ def _peek(copy: int, known: set[int], nested: int, until: float) -> InFlight:
             return InFlight([], count)
         known.add(inode)
         files: list[os.stat_result] = []
-        unseen, seen = 0, 0
+        unseen, shown = 0, 0
         with contextlib.suppress(OSError):
             before = one.getsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF)
             one.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, 0)
             try:
                 for descriptor in _waiting(one, until):
-                    seen += 1
+                    shown += 1
                     files.append(found := os.fstat(descriptor))
                     if stat.S_ISSOCK(found.st_mode):
                         below = _peek(descriptor, known, nested - 1, until)
@@ -146,7 +146,7 @@ def _peek(copy: int, known: set[int], nested: int, until: float) -> InFlight:
                         os.close(descriptor)
             finally:
                 one.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, before)
-        return InFlight(files, unseen + max(0, count - seen))
+        return InFlight(files, unseen + max(0, count - shown))
     finally:
         let_go(one.detach())
 

@@ -96,8 +96,8 @@ def mind(plan: ProcessPlan, is_orphan: Callable[[], bool]) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     swept = _sweep(inner)
     status = swept if status is None else status
-    told = os.read(status_read, 32) if plan.new_namespace else b""
-    _end_like(int(told) if told else status)
+    reported = os.read(status_read, 32) if plan.new_namespace else b""
+    _end_like(int(reported) if reported else status)
 
 
 def _end_now(*_: object) -> NoReturn:

@@ -29,7 +29,7 @@ from rota.runtime.private import write_private
 from rota.runtime.runner.agent import FIRST, LENGTH_BYTES
 
 HELLO_SECONDS_MAX = 1.0
-"""For whoever has connected to say who it is. Others wait meanwhile."""
+"""Time for a new connection to identify itself. Others wait meanwhile."""
 HELLO_BYTES_MAX = 4096
 BACKLOG = 16
 SOCKET_MODE = 0o666
@@ -42,21 +42,21 @@ class AgentConnection(NamedTuple):
 
     control: socket.socket
     pid: int
-    """Its number in its container."""
+    """Its pid in its container."""
     uid: int
     is_new: bool
-    """It has no key yet."""
+    """True if it has no key yet."""
 
 
 class NotTheAgent(Exception):  # noqa: N818
-    """Somebody else has connected, or an agent of which nothing can be known."""
+    """The connection is not the agent's, or its identity cannot be verified."""
 
 
 class AgentSocket:
-    """For the one agent of a container. It outlives the boxes, which follow each other.
+    """The socket to which the one agent of a container connects. It outlives the boxes, which follow each other.
 
     `key` is where the key is kept, which only the runner may read; it has to last as long as the container.
-    `uid` is whom the container runs as; None: whoever is first. `is_first`: the agent is the first process there.
+    `uid` is the user of the container; None: the first to connect. `is_first`: the agent is the first process there.
     """
 
     def __init__(self, path: Path, key: Path, *, uid: int | None = None, is_first: bool = True) -> None:

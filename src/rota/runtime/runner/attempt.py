@@ -63,7 +63,7 @@ class Attempt:
             capture = Capture(self._take, box.uid)
         self._capture = capture
         self._is_output_free = False
-        """No other process has the write end of the pipe open."""
+        """True if no other process has the write end of the pipe open."""
 
     def close(self) -> Capture | None:
         """Close the log. Return the pipe if the next job can use it, else close it too."""

@@ -14,7 +14,7 @@ from rota.runtime.runner.box import ANSWER_SECONDS_MAX, START_SECONDS_MAX, Box, 
 
 KEY_BYTES = 32
 CLEARED_SECONDS_MAX = 15.0
-"""For a container to be cleared after its box: more than its agent takes for it."""
+"""Time to clear a container after its box, longer than its agent takes."""
 
 
 class ConnectedBox(Box):

@@ -56,9 +56,9 @@ class InterpreterReply(Struct, frozen=True):
     error: str = ""
     worn: str = ""
     up: bool = False
-    """The interpreter has started. Nothing was called in it before that."""
+    """True once the interpreter has started. Nothing was called in it before."""
     stale: bool = False
-    """Nothing was called: loaded modules differ from the tree, or the interpreter was killed as it started."""
+    """True if nothing was called: loaded modules differ from the tree, or the interpreter was killed at its start."""
     libraries: list[str] | None = None
 
 
@@ -75,7 +75,7 @@ class Interpreter:
         self.is_usable = True
         self.is_up = False
         self.is_warm = True
-        """Its libraries are imported."""
+        """True once its libraries are imported."""
         self.began = asyncio.get_running_loop().time()
         self._control = control
         self._loop = asyncio.get_running_loop()

@@ -34,7 +34,7 @@ JOBS_QUEUED_MAX = 64
 """Jobs that wait to begin. One more is returned."""
 ENDS_SYNCED_TOGETHER = 4
 SYNC_SECONDS_MAX = 0.002
-"""Outcomes of jobs that follow each other are synced when there are so many, or after so long."""
+"""Bounds on the outcomes that are synced together, when jobs follow each other: their number, and the time."""
 FAREWELL_SECONDS_MAX = 1.0
 """Seconds that a runner that has to end waits for each acknowledgement."""
 
@@ -156,7 +156,7 @@ class JobQueue:
     # Running.
 
     def begin(self, place: JobPlace) -> None:
-        """Begin the next job, and after it one more as long as `place` returns where."""
+        """Begin the next job. Further ones follow as long as `place` returns a place for them."""
         assert self._queued and not self.is_busy
         job = self._take()
         self._work = asyncio.create_task(self._run_all(job, place), name="jobs")

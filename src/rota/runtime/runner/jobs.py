@@ -65,7 +65,7 @@ class Outcome(Struct, frozen=True, rename="camel"):
     commit: str = ""
     """The commit of the tree that it had; empty: none."""
     note: str = ""
-    """A note for people on that tree."""
+    """A note about that tree, for people."""
 
 
 TEXT_BYTES_MAX = 64 * 1024
@@ -77,9 +77,9 @@ UNSOUND = "its runner reported its end with values that no runner reports"
 
 
 def sound(outcome: Outcome, now: float) -> Outcome:
-    """Return an outcome that can be stored: one with impossible times has ended now, one with too much has failed.
+    """Make an outcome storable: impossible times become now, and an outcome beyond a bound becomes a failure.
 
-    A runner keeps to these bounds. A process that has got hold of its token may not.
+    Runners observe these bounds; a process that has stolen a runner's token may not.
     """
     is_timed = 0 <= outcome.started <= outcome.ended <= now + AHEAD_SECONDS_MAX
     if not is_timed:

@@ -193,7 +193,7 @@ class Configure(Message, tag="configure", frozen=True):
     cwd: str = ""
     """The folder in which `main` runs; empty: the tree."""
     handler: Handler | None = None
-    """None: the worker is not of a function."""
+    """The handler of a function's worker; None for other workers."""
     program: str = ""
     """The program of an agent, which must be in the box; empty: none."""
 

@@ -238,7 +238,7 @@ class Worker:
         return not 0 <= time.time() - made.known < REF_FRESH_SECONDS
 
     async def _renew(self, configuration: Configure) -> None:
-        """Begin the next task on the commit for which its ref stands now; without the origin, on the tree as it is."""
+        """Begin the next task on the commit that its ref names now, or on the present tree if the origin is away."""
         source = configuration.workspace
         spec = source.spec if source is not None else None
         is_as_configured = self._place == configuration.place and self._box is not None and not self._box.lost.is_set()
@@ -257,7 +257,7 @@ class Worker:
         self._begin_next(note or "")
 
     async def _renewed(self, source: WorkspaceSource, made: workspace.Prepared) -> str | None:
-        """Return a note for the task if the tree can be used as it is (empty: it is current), else None."""
+        """Return a note for the task if the present tree can be used (empty: it is current), else None."""
         mirror = workspace.Mirror(self._home, network=_network(source))
         try:
             async with asyncio.timeout(REFRESH_SECONDS_MAX):

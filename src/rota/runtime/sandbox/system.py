@@ -69,9 +69,9 @@ def python_folders() -> list[Path]:
 
 
 def python_links() -> list[Path]:
-    """Return the paths by which the running Python is reached, except those in shown folders.
+    """Return the symbolic links that lead to the running Python, except those in shown folders.
 
-    A virtual environment's may be a link to one in a folder of programs, which must not be shown as a whole.
+    The Python of a virtual environment may be a link into a folder of programs, which must not be shown as a whole.
     """
     shown = [*map(Path, (*SYSTEM, *MERGED)), *python_folders()]
     names = [Path(sys.executable)]

@@ -32,7 +32,7 @@ from rota.runtime.runners import Runners
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 15.0
-"""After which a Pod is tried again that the API server has refused for now, as a ResourceQuota does."""
+"""Pause before a Pod is tried again that the API server has refused for now, for example by a ResourceQuota."""
 NO_POLICY = Policy()
 """The network of the cluster for all."""
 GRACE_SECONDS_MIN = 1

@@ -1,4 +1,4 @@
-"""From an Instance to the Pod and the PersistentVolumeClaim that it asks for. Pure."""
+"""Build the Pod and the PersistentVolumeClaim of an Instance. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rota.control.instances.template import UNIT_NANOS
 from rota.control.making import ports
 
 MANAGED_LABEL = "rota.dev/managed"
-"""On all that a maker makes on a cluster: it looks at nothing else."""
+"""Label of every object that a maker creates on a cluster. The maker ignores objects without it."""
 NETWORK_LABEL = "rota.dev/network"
 """The network of a Pod, by which a NetworkPolicy selects it."""
 RUN = "rota.dev/run"
@@ -36,7 +36,7 @@ CAPABILITIES_DROPPED = ("AUDIT_WRITE", "MKNOD", "NET_RAW", "SETFCAP", "SYS_CHROO
 """Beyond what a container engine drops: what a service seldom needs and an attacker likes to have."""
 QUOTA_GATES = frozenset((QUOTA_GATE, HUB_QUOTA_GATE))
 OWN_NETWORK: Network = "none"
-"""For numbers of ports: a Pod has all of them for itself."""
+"""Network by which ports are allotted: a Pod has all numbers for itself."""
 PORT_NAME_MAX = 15
 """Characters of a name of a port that a Pod takes."""
 

@@ -1,4 +1,4 @@
-"""From a Pod to what is reported of its instance: its runs, and the reason why it is not as it should be. Pure."""
+"""Derive the reported state of an instance from its Pod: its runs, and the reason why it is not ready. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def is_ending(pod: Pod) -> bool:
 
 
 def observed(obj: Instance, pod: Pod | None, *, is_deleted: bool = False) -> Observed:
-    """The state of an instance by its Pod; None: it has none. `is_deleted`: its end was asked for a moment ago."""
+    """Return the state of an instance by its Pod, or without one. `is_deleted`: its deletion was just requested."""
     if pod is None:
         return Observed(runs={})
     why = ENDING if is_deleted or is_ending(pod) else obstacle(obj, pod)
