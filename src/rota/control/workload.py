@@ -309,9 +309,8 @@ class Workloads(Gate[Workload]):
         context.events.record(obj, "Normal", "Rebalanced", "its instances are divided evenly among the cells in reach")
 
     async def _delete(self, context: Context, obj: WorkloadDeployment | Revision) -> None:
-        kind: Any = type(obj)
         meta = obj.metadata
-        await unless_overtaken(context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid))
+        await unless_overtaken(context.client.delete(type(obj), meta.name, namespace=meta.namespace, uid=meta.uid))
 
     async def _revise(self, context: Context, obj: Workload) -> None:
         there = cast("Sequence[Revision]", context.objects.owned(Revision.api, obj.metadata.uid))

@@ -349,7 +349,7 @@ class ControlLoop:
 
     async def _write_spinning(self, context: Context, obj: Any, key: Key, slowed: bool) -> None:
         # The cached object may be older than what this run has written.
-        kind: Any = type(obj)
+        kind: type[Object] = type(obj)
         obj = await self._client.get(kind, key.name, namespace=key.namespace)
         status = obj.status if obj.status is not None else empty_status(type(obj))
         if slowed:

@@ -287,9 +287,9 @@ class ObjectReconciler(Reconciler, Generic[T]):
 
     async def _fresh(self, context: Context, key: Key) -> T | None:
         """Read the object from the server: the cache may be behind."""
-        kind: Any = self.kind
+        assert self.kind is not None
         try:
-            return cast("T", await context.client.get(kind, key.name, namespace=key.namespace))
+            return cast("T", await context.client.get(self.kind, key.name, namespace=key.namespace))
         except ApiError as error:
             if error.code == 404:
                 return None

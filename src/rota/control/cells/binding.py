@@ -251,6 +251,5 @@ def renewed(before: Object, wanted: Object) -> dict[str, str]:
 
 async def _delete(context: Context, obj: Object) -> None:
     if obj.metadata.deletion_timestamp is None:
-        kind: Any = type(obj)
         meta = obj.metadata
-        await unless_overtaken(context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid))
+        await unless_overtaken(context.client.delete(type(obj), meta.name, namespace=meta.namespace, uid=meta.uid))

@@ -318,10 +318,9 @@ def _found(objects: Objects, namespace: str, kind: Kind, name: str) -> Object | 
 
 
 async def _delete(context: Context, obj: Object) -> None:
-    kind: Any = type(obj)
     meta = obj.metadata
     # In the foreground, so that the instances of a deployment are gone before it is.
     propagation: Propagation = "Foreground" if isinstance(obj, WorkloadDeployment) else "Background"
     await unless_overtaken(
-        context.client.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid, propagation=propagation)
+        context.client.delete(type(obj), meta.name, namespace=meta.namespace, uid=meta.uid, propagation=propagation)
     )
