@@ -16,6 +16,7 @@ AVOIDED = frozenset(
         "carrying",
         "desk",
         "endings",
+        "heard",
         "hearing",
         "holding",
         "met",

@@ -29,7 +29,7 @@ from rota.engine.objects import Objects
 from rota.registry import ApiError, Registry, WriteOptions
 from rota.registry.privileges import RESTRICTED, marked
 from rota.server.auth import User
-from rota.server.claims import Asked, ClaimRequests
+from rota.server.claims import ClaimBody, ClaimRequests
 from rota.server.entering import authorise
 from rota.store import MemoryStore
 from tests.attacks.conftest import API, TENANT, Deployer, deployer
@@ -352,10 +352,10 @@ async def test_to_be_given_the_claim_that_an_admin_has_in_ones_name() -> None:
     found = {Claim.api: claim, Instance.api: open_instance()}
     objects = cast(Objects, SimpleNamespace(find=lambda kind, namespace, name: found.get(kind)))
     claiming = cast(Any, SimpleNamespace(is_usable=lambda claim: True))
-    asked = Asked(name="mine")
+    asked = ClaimBody(name="mine")
     admin = User("admin", "admin")
     known = ClaimRequests._known
-    assert await known(objects, claiming, Asked(name="mine", holder="mallory"), admin, TENANT, "boxes") is claim
+    assert await known(objects, claiming, ClaimBody(name="mine", holder="mallory"), admin, TENANT, "boxes") is claim
     with pytest.raises(ApiError) as refused:
         await known(objects, claiming, asked, User("mallory", "deployer", TENANT), TENANT, "boxes")
     assert refused.value.code == 403

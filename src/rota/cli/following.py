@@ -56,7 +56,7 @@ async def follow(
         try:
             found, version = await everything(client, kind, **where)
         except (ApiError, ConnectionFailed) as error:
-            if patience is None or not patience.has_heard:
+            if patience is None or not patience.has_answered:
                 raise
             await patience.bear(error)
             continue

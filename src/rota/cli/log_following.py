@@ -47,7 +47,7 @@ async def log_pieces(
             if is_of_cell(error):
                 await _bear(cell, error)
                 continue
-            if not patience.has_heard:
+            if not patience.has_answered:
                 raise explained(error) from None
             if isinstance(error, ApiError) and error.code == 404 and position.text:
                 return  # The task or instance was deleted, and its log with it.
@@ -61,7 +61,7 @@ def is_of_cell(error: Exception) -> bool:
 
 async def _bear(cell: Patience, error: ConnectionFailed | ApiError) -> None:
     """Wait for a cell that answered before. Raises the error if it did not, or takes too long."""
-    if not cell.has_heard:
+    if not cell.has_answered:
         raise error
     try:
         await cell.bear(error)

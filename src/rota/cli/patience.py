@@ -44,19 +44,19 @@ class Patience:
         self._away_since = 0.0
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._trouble: Exception | None = None
-        self._has_heard = False
+        self._has_answered = False
 
     @property
-    def has_heard(self) -> bool:
+    def has_answered(self) -> bool:
         """True once the server has answered."""
-        return self._has_heard
+        return self._has_answered
 
     @property
     def doubt(self) -> str:
         """The reason why the state of the objects is unknown; empty if it is known."""
         if self._trouble is not None:
             return str(self._trouble)
-        return "" if self._has_heard else "the server did not answer in time"
+        return "" if self._has_answered else "the server did not answer in time"
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
         """Ask until there is an answer."""
@@ -83,7 +83,7 @@ class Patience:
 
     def is_there(self) -> None:
         """Record that the server has answered."""
-        self._has_heard = True
+        self._has_answered = True
         if self._trouble is not None:
             self._trouble, self._pause_seconds = None, FIRST_PAUSE_SECONDS
             with self._aside():

@@ -249,7 +249,7 @@ class Cache(Generic[T]):
 
     async def _follow(self) -> bool:
         """Watch until the watch ends. Returns whether it brought anything."""
-        heard = False
+        received = False
         changes = self._client.watch(
             self._kind,
             namespace=self._namespace,
@@ -260,13 +260,13 @@ class Cache(Generic[T]):
         )
         try:
             async for change in changes:
-                heard, self.error = True, None
+                received, self.error = True, None
                 if change.object is not None and not self._is_shown(change, change.object):
                     self._change(_key(change.object), None if change.type == "DELETED" else change.object)
                 self.resource_version = change.resource_version
         finally:
             await changes.aclose()  # type: ignore[attr-defined]
-        return heard
+        return received
 
     def _change(self, key: Key, new: T | None) -> None:
         old = self._objects.get(key)

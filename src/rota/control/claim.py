@@ -139,7 +139,7 @@ class Claims(Gate[Claim]):
         left = arrival + seconds - now
         # One that does not wait is given an instance that is free.
         if left > 0 or (seconds == 0 and status.arrival is None):
-            self.holds.want(obj, arrival)
+            self.holds.queue(obj, arrival)
         if self.holds.is_bound_soon(obj):
             return Done(again_after=IN_FLIGHT_SECONDS)
         if left <= 0 or seconds == 0:

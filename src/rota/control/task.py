@@ -42,17 +42,17 @@ from rota.runtime.interface import Runtime
 
 QUOTA_EXCEEDED = "QuotaExceeded"
 """Reason of a task that waits in the queue until the budget has room for its worker."""
-HELD_FINALIZER = "rota.dev/dependents"
-"""A task that ended stays until those that wait for it know how."""
+DEPENDENTS_FINALIZER = "rota.dev/dependents"
+"""Finalizer that keeps an ended task until the tasks that wait for it have recorded its end."""
 AWAITED_SECONDS = 1.0
-"""Until it is looked again whether a task whose time is up may go."""
+"""Pause before an expired task, which another one still needs, is checked again."""
 CONCURRENCY = 64
 CONFLICTS_MAX = 5
-"""Tries to write that a call begins."""
+"""Bound on the tries to write that a call begins."""
 
 
 def uid_of(objects: Objects, namespace: str, name: str) -> str:
-    """Return the uid under which is kept what the Task of a name has written; empty: there is none."""
+    """Return the uid under which the output of a Task is kept; empty: there is no such Task."""
     found = get(objects, Task, name, namespace)
     return kept_uid(found) if found is not None else ""
 
@@ -64,11 +64,11 @@ class Tasks(Gate[Task]):
     owns = (Instance,)
     reads = READS
 
-    def __init__(self, attempts: Attempts, runtime: Runtime, called: FunctionCaller | None = None) -> None:
-        """`called`: who calls functions for tasks; None: nobody does here."""
+    def __init__(self, attempts: Attempts, runtime: Runtime, caller: FunctionCaller | None = None) -> None:
+        """`caller` calls functions for tasks; None: this server calls none."""
         super().__init__(Task)
         self._attempts = attempts
-        self._called = called
+        self._caller = caller
         self._runtime = runtime
         self._locks = Locks()
         self._newcomers: ByName[None] = ByName()
@@ -77,7 +77,7 @@ class Tasks(Gate[Task]):
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         self._locks.wake = self._wake = wake
-        end, end_calls = self._attempts.serve(), self._called.begin(wake) if self._called is not None else None
+        end, end_calls = self._attempts.serve(), self._caller.begin(wake) if self._caller is not None else None
 
         def ended() -> None:
             end()
@@ -105,24 +105,24 @@ class Tasks(Gate[Task]):
             return DONE if is_plain(obj) and self._admit_at_once(context, obj) else None
         if has_more_to_come(obj):
             return None
-        self._left(obj)
+        self._release(obj)
         return DONE
 
     def _admit_at_once(self, context: Context, obj: Task) -> bool:
-        """Queue a new task that waits for nothing but a worker. False: something is to be said of it."""
+        """Queue a new task that waits for nothing but a worker. Returns False if its status must be written first."""
         self._attempts.executor.prepare(context)
-        self._meet(obj)
+        self._count_created(obj)
         if context.held_up(obj, coming=True) is not None:
             return False
         try:
             check(obj, *worker_of(context.objects, obj, self._runtime.policy))
         except (TemplateError, CannotRun):
             return False
-        self._attempts.want(obj, pool_of(obj), self._attempts.arrivals.when(obj))
+        self._attempts.queue(obj, pool_of(obj), self._attempts.arrivals.when(obj))
         return True
 
-    def _meet(self, obj: Task) -> None:
-        """Count a task that is new here."""
+    def _count_created(self, obj: Task) -> None:
+        """Count a task as created, once."""
         if obj.metadata.uid not in self._newcomers:
             self._newcomers.put(obj.metadata.uid, key_of(obj), None)
             self._attempts.counting.created(obj)
@@ -131,13 +131,13 @@ class Tasks(Gate[Task]):
         # Awaits nothing: calls are recorded and removed by the hundred in a second.
         self._newcomers.drop(key)
         self._attempts.gone(key)
-        if self._called is not None:
-            self._called.gone(key)
+        if self._caller is not None:
+            self._caller.gone(key)
         self._locks.gone(key)
         self._runtime.archive.drop(*key, lambda namespace, name: uid_of(context.objects, namespace, name))
         return DONE
 
-    def _left(self, task: Task) -> None:
+    def _release(self, task: Task) -> None:
         if task.over() or task.metadata.deletion_timestamp is not None:
             self._newcomers.pop(task.metadata.uid)
             self._locks.left(task)
@@ -152,13 +152,13 @@ class Tasks(Gate[Task]):
             return DONE
         status: TaskStatus = status_of(obj)
         if obj.status is None:
-            self._meet(obj)
+            self._count_created(obj)
         if self._attempts.is_ending(obj):
             return DONE  # It is looked at again when that is written.
         if status.phase == "Running":
             return await self._run(context, obj, status)
         if obj.spec.cancel:
-            if self._called is not None and self._called.cancel(obj):
+            if self._caller is not None and self._caller.cancel(obj):
                 return DONE
             self._attempts.cancel(obj)
             return await self._finish(context, obj, status, "Cancelled", "Cancelled", "")
@@ -194,7 +194,7 @@ class Tasks(Gate[Task]):
             ignored=[Task.api.key(obj.metadata.namespace, name) for name in known],
             coming=may_be_coming(status.condition(RESOLVED), context.clock.time()),
         )
-        ended = self._ended(context, obj)
+        ended = self._ended_dependencies(context, obj)
         if await self._marked(context, obj, [one for one in ended if one.metadata.name not in known]):
             return DONE  # It is looked at again as what it is now.
         try:
@@ -204,7 +204,7 @@ class Tasks(Gate[Task]):
         if held_up is not None:
             self._attempts.cancel(obj)
             return await self._held_up(context, obj, status, held_up)
-        self._note_ring(context, obj, None)
+        self._wake_cycle(context, obj, None)
         if status.condition(RESOLVED) is not None:
             status = context.condition(obj, status, Condition(type=RESOLVED, status="True", reason="Resolved"))
         now = context.clock.time()
@@ -238,14 +238,14 @@ class Tasks(Gate[Task]):
         arrival = self._attempts.arrivals.when(obj)
         if status != status_of(obj):
             obj = await context.write_status(obj, status)
-        self._attempts.want(obj, pool_of(obj), arrival)
+        self._attempts.queue(obj, pool_of(obj), arrival)
         return DONE
 
     async def _call(self, context: Context, obj: Task, status: TaskStatus, now: float) -> Outcome:
         """Run a task that calls a function, on one of the function's own workers."""
         assert obj.spec.function is not None
         function = get(context.objects, Function, obj.spec.function.name, obj.metadata.namespace)
-        if self._called is None or function is None:
+        if self._caller is None or function is None:
             return await self._wait(context, obj, status, "NotServed", "functions are not run in this server")
         beyond = networks.beyond_policy(function.spec.network, function.spec.egress, self._runtime.policy)
         if beyond or function.spec.isolation == "none":
@@ -265,15 +265,15 @@ class Tasks(Gate[Task]):
         if status != status_of(obj):
             # The call is given what is written down of its dependencies.
             obj = await context.write_status(obj, status)
-        self._called.want(obj, function, begun, lambda outcome: self._attempts.ends.end(obj, outcome))
+        self._caller.queue(obj, function, begun, lambda outcome: self._attempts.ends.end(obj, outcome))
         if status.phase != "Queued" and now - since < QUEUED_NOTICE_SECONDS:
             return Done(again_after=QUEUED_NOTICE_SECONDS)
-        if status.phase != "Queued" and not self._called.is_begun(obj):
+        if status.phase != "Queued" and not self._caller.is_begun(obj):
             await context.write_status(obj, lifecycle.queued(status, lifecycle.time_of(since)))
         return DONE
 
     async def _begun(self, context: Context, obj: Task, instance: str) -> None:
-        """A call has a worker. Only when that is written down may it begin. Raises `ApiError`."""
+        """Write that a call has a worker, before it begins. Raises `ApiError`."""
         for left in reversed(range(CONFLICTS_MAX)):
             now = get(context.objects, Task, obj.metadata.name, obj.metadata.namespace)
             if now is None or now.metadata.uid != obj.metadata.uid or now.over():
@@ -296,20 +296,20 @@ class Tasks(Gate[Task]):
             await self._finish(context, obj, status, "Failed", held_up.reason, held_up.message)
             return held_up
         await context.write_status(obj, lifecycle.waiting(status, held_up.reason, held_up.message))
-        await self._hold_dependencies(context, obj)
+        await self._keep_dependencies(context, obj)
         if held_up.reason != NOT_READY and lasts(before, held_up, context.clock.time()):
             context.warn_once(obj, held_up.reason, held_up.message)
-        self._note_ring(context, obj, held_up)
+        self._wake_cycle(context, obj, held_up)
         return held_up
 
-    def _note_ring(self, context: Context, obj: Task, held_up: Blocked | None) -> None:
-        """A ring is found by who closes it, and by who opens it again: the others in it have no news of that.
+    def _wake_cycle(self, context: Context, obj: Task, held_up: Blocked | None) -> None:
+        """Wake the other tasks of a cycle of dependencies that this task has closed or opened: they get no event of it.
 
-        They wait, and do not fail: whoever makes one of them anew without its dependency has all of them run.
+        They wait, and do not fail: once one of them is created anew without its dependency, all of them run.
         """
         if held_up is not None and held_up.reason == CYCLE:
-            _, ring = context.memory.circles.get(context.id, (0, None))
-            ids, says_so = ring or (), False
+            _, cycle = context.memory.cycles.get(context.id, (0, None))
+            ids, says_so = cycle or (), False
         elif status_of(obj).reason == CYCLE:
             ids, says_so = tuple(context.graph.referrers(context.id)), True
         else:
@@ -325,7 +325,7 @@ class Tasks(Gate[Task]):
         return DONE
 
     async def _own_worker(self, context: Context, obj: Task, replicas: int = 1) -> tuple[str, str] | None:
-        """Have an instance of its own, or none any more. Returns what keeps it from being used, if something does."""
+        """Create or delete the task's own instance. Return reason and message if it cannot be used."""
         assert obj.spec.worker is not None
         template = worker_template(obj.spec.worker)
         meta = obj.metadata
@@ -350,7 +350,7 @@ class Tasks(Gate[Task]):
 
     @staticmethod
     async def _marked(context: Context, obj: Task, ended: Sequence[Task]) -> bool:
-        """Mark a task that is given results which are not an admin's. They may be gone when it is handed out."""
+        """Mark a task as restricted if it gets results that are not an admin's. They may be gone when it runs."""
         if not ended or is_restricted(obj.metadata.annotations) or not inputs.foreign(context.objects, *ended):
             return False
         meta = obj.metadata
@@ -359,7 +359,7 @@ class Tasks(Gate[Task]):
         return True
 
     @staticmethod
-    def _ended(context: Context, obj: Task) -> list[Task]:
+    def _ended_dependencies(context: Context, obj: Task) -> list[Task]:
         found = [get(context.objects, Task, name, obj.metadata.namespace) for name in obj.spec.depends_on]
         return [one for one in found if one is not None and one.over()]
 
@@ -367,9 +367,9 @@ class Tasks(Gate[Task]):
 
     async def _run(self, context: Context, obj: Task, status: TaskStatus) -> Outcome:
         name = status.instance_name or ""
-        if obj.spec.function is not None and self._called is not None and self._called.is_under_way(obj):
+        if obj.spec.function is not None and self._caller is not None and self._caller.is_under_way(obj):
             if obj.spec.cancel:
-                self._called.cancel(obj)
+                self._caller.cancel(obj)
             return DONE
         instance = get(context.objects, Instance, name, obj.metadata.namespace)
         if instance is None or not is_on(obj, instance):
@@ -395,14 +395,14 @@ class Tasks(Gate[Task]):
     # When it is over.
 
     async def _after(self, context: Context, obj: Task) -> Outcome:
-        self._left(obj)
+        self._release(obj)
         # One that is deleted before it is over has no end that others could wait for: they wait for its successor.
-        if HELD_FINALIZER in obj.metadata.finalizers and not (obj.over() and self._awaited(context, obj)):
+        if DEPENDENTS_FINALIZER in obj.metadata.finalizers and not (obj.over() and self._is_awaited(context, obj)):
             obj = await self._without_finalizer(context, obj)
         if obj.metadata.deletion_timestamp is not None:
             self._attempts.cancel(obj)
-            if self._called is not None and obj.spec.function is not None:
-                self._called.cancel(obj)
+            if self._caller is not None and obj.spec.function is not None:
+                self._caller.cancel(obj)
             return DONE
         if obj.spec.worker is not None:
             await self._own_worker(context, obj, replicas=0)
@@ -411,7 +411,7 @@ class Tasks(Gate[Task]):
         if ttl is None or completed is None:
             return DONE
         left = completed.timestamp() + ttl - context.clock.time()
-        if left <= 0 and HELD_FINALIZER not in obj.metadata.finalizers and self._awaited(context, obj):
+        if left <= 0 and DEPENDENTS_FINALIZER not in obj.metadata.finalizers and self._is_awaited(context, obj):
             # By one that was not looked at yet, and so could not say that it holds this one.
             left = AWAITED_SECONDS
         if left > 0:
@@ -421,7 +421,7 @@ class Tasks(Gate[Task]):
         return DONE
 
     @staticmethod
-    def _awaited(context: Context, obj: Task) -> bool:
+    def _is_awaited(context: Context, obj: Task) -> bool:
         """Report whether another task still needs the outcome of this one."""
         for id_ in context.graph.referrers(Task.api.key(obj.metadata.namespace, obj.metadata.name)):
             kind, namespace, name = id_.split("/", 2)
@@ -432,21 +432,25 @@ class Tasks(Gate[Task]):
                 return True
         return False
 
-    async def _hold_dependencies(self, context: Context, obj: Task) -> None:
-        """A task that this one waits for is held, once it is over, until this one knows how it ended."""
+    async def _keep_dependencies(self, context: Context, obj: Task) -> None:
+        """Keep the tasks that this one waits for until their ends are recorded in it, by a finalizer."""
         for name in obj.spec.depends_on:
             other = get(context.objects, Task, name, obj.metadata.namespace)
-            if other is None or HELD_FINALIZER in other.metadata.finalizers or other.metadata.deletion_timestamp:
+            if other is None or DEPENDENTS_FINALIZER in other.metadata.finalizers or other.metadata.deletion_timestamp:
                 continue
             patch: list[dict[str, Any]] = [
                 {"op": "test", "path": "/metadata/uid", "value": other.metadata.uid},
                 {"op": "test", "path": "/metadata/resourceVersion", "value": other.metadata.resource_version},
-                {"op": "add", "path": "/metadata/finalizers", "value": [*other.metadata.finalizers, HELD_FINALIZER]},
+                {
+                    "op": "add",
+                    "path": "/metadata/finalizers",
+                    "value": [*other.metadata.finalizers, DEPENDENTS_FINALIZER],
+                },
             ]
             await self._patch(context, other, patch)
 
     async def _without_finalizer(self, context: Context, obj: Task) -> Task:
-        left = [one for one in obj.metadata.finalizers if one != HELD_FINALIZER]
+        left = [one for one in obj.metadata.finalizers if one != DEPENDENTS_FINALIZER]
         patch: list[dict[str, Any]] = [
             {"op": "test", "path": "/metadata/uid", "value": obj.metadata.uid},
             {"op": "test", "path": "/metadata/resourceVersion", "value": obj.metadata.resource_version},

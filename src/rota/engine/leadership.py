@@ -111,14 +111,14 @@ class Leadership:
     async def _campaign(self) -> None:
         """Wait until the lease is held."""
         watching = asyncio.create_task(self._watch(), name=f"watch of the lease {self.name}")
-        heard = False
+        is_news = False
         try:
             while True:
                 self._news.clear()
                 try:
                     # A later answer would be useless.
                     async with self._bounded(self._clock.now() + self._term):
-                        if not heard:
+                        if not is_news:
                             self._observe(await self._read())
                         if self._free_at() <= self._clock.now() and await self._write() and self.held:
                             return
@@ -126,7 +126,7 @@ class Leadership:
                 except (ApiError, OSError) as error:
                     self._endure(error)
                 # News that came during the read may be newer or older than its answer: then read again.
-                heard = not self._news.is_set() and await self._pause(self._next_look_at()) and self._watched
+                is_news = not self._news.is_set() and await self._pause(self._next_look_at()) and self._watched
         finally:
             await _stop(watching)
 

@@ -64,7 +64,7 @@ class ControlLoop:
         self._backoff = Backoff()
         self._brake = Brake()
         self._expected: dict[str, object] = {}
-        self.circles: dict[str, tuple[int, tuple[str, ...] | None]] = {}
+        self.cycles: dict[str, tuple[int, tuple[str, ...] | None]] = {}
         self.news = 0
         self.looks = Looks()
         self._spinning: set[str] = set()
@@ -270,7 +270,7 @@ class ControlLoop:
 
     def _forget(self, id_: str) -> None:
         self._expected.pop(id_, None)
-        self.circles.pop(id_, None)
+        self.cycles.pop(id_, None)
         self._spinning.discard(id_)
         self._brake.forget(id_)
         self.scheduler.forget(id_)

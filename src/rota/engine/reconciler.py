@@ -55,7 +55,7 @@ class Recording(Protocol):
 class Memory(Protocol):
     """State that the loop keeps between reconciles. It is a cache: losing it costs only time."""
 
-    circles: dict[str, tuple[int, tuple[str, ...] | None]]
+    cycles: dict[str, tuple[int, tuple[str, ...] | None]]
     """By object, the cycle it was in, and the number of `news` at that time."""
     news: int
     """Number of events that may have made or broken a cycle."""
@@ -125,7 +125,7 @@ class Context:
         """
         if not self.live:
             return self.view.cycle(self.id) if self.level >= FORCE else None
-        known = self.memory.circles.get(self.id)
+        known = self.memory.cycles.get(self.id)
         if known is not None and known[0] == self.memory.news:
             return known[1]
         namespace, now = self.id.split("/", 2)[1], self.clock.now()
@@ -139,10 +139,10 @@ class Context:
             looked_at += 1
             return awaited if at == self.id else self._unmet(at)
 
-        circle = shortest_cycle(self.id, unmet)
+        cycle = shortest_cycle(self.id, unmet)
         self.memory.looks.take(namespace, looked_at, now)
-        self.memory.circles[self.id] = (self.memory.news, circle)
-        return circle
+        self.memory.cycles[self.id] = (self.memory.news, cycle)
+        return cycle
 
     def _unmet(self, id_: str) -> list[str]:
         """Return the ids that an unready object needs to be ready."""

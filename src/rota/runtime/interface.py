@@ -259,8 +259,8 @@ class Runtime(Protocol):
         """Remove all storages of an owner, or the one of this name. No process may run in them."""
         ...
 
-    def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
-        """Call `heard` for each Instance that has changed. Return a function that ends that."""
+    def listen(self, listener: Callable[[Subject], None]) -> Callable[[], None]:
+        """Call `listener` for each Instance that has changed. Return a function that ends that."""
         ...
 
 

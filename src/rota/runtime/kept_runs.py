@@ -45,15 +45,15 @@ class KeptRuns:
     def forget(self, subject: Subject) -> None:
         self._runs.pop(subject, None)
 
-    def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
-        self._listeners.append(heard)
+    def listen(self, listener: Callable[[Subject], None]) -> Callable[[], None]:
+        self._listeners.append(listener)
         for subject in self:
-            heard(subject)
-        return lambda: self._listeners.remove(heard)
+            listener(subject)
+        return lambda: self._listeners.remove(listener)
 
     def notify(self, subject: Subject) -> None:
-        for heard in tuple(self._listeners):
-            heard(subject)
+        for listener in tuple(self._listeners):
+            listener(subject)
 
     async def follow(self, keeper: Keeper) -> None:
         """Take the records of a keeper, as they come, and notify listeners of changes."""

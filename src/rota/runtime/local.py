@@ -217,8 +217,8 @@ class LocalRuntime:
     def known(self, namespace: str, name: str) -> list[Subject]:
         return [one for one in self._runs if (one.namespace, one.name) == (namespace, name)]
 
-    def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
-        return self._runs.listen(heard)
+    def listen(self, listener: Callable[[Subject], None]) -> Callable[[], None]:
+        return self._runs.listen(listener)
 
     def isolates(self, wanted: Wish, runtime: str | None = None) -> tuple[bool, str]:
         if runtime == WAY:

@@ -133,25 +133,25 @@ class Runners:
             self._reports[subject] = held(report, message.job.id)
         return True
 
-    def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
-        """Call `heard` for each runner that comes, goes or reports. Return a function that ends that."""
-        self._listeners.append(heard)
-        return lambda: self._listeners.remove(heard)
+    def listen(self, listener: Callable[[Subject], None]) -> Callable[[], None]:
+        """Call `listener` for each runner that comes, goes or reports. Return a function that ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
-    def on_outcomes(self, heard: Callable[[Subject, Outcome], None]) -> Callable[[], None]:
-        """Call `heard` with the outcomes of jobs. Return a function that ends that."""
-        self._outcome_listeners.append(heard)
-        return lambda: self._outcome_listeners.remove(heard)
+    def on_outcomes(self, listener: Callable[[Subject, Outcome], None]) -> Callable[[], None]:
+        """Call `listener` with the outcomes of jobs. Return a function that ends that."""
+        self._outcome_listeners.append(listener)
+        return lambda: self._outcome_listeners.remove(listener)
 
-    def on_job_news(self, heard: Callable[[Subject, JobNews], None]) -> Callable[[], None]:
-        """Call `heard` when jobs begin or are returned, and with the jobs of a new stream. Return how to end that."""
-        self._job_listeners.append(heard)
-        return lambda: self._job_listeners.remove(heard)
+    def on_job_news(self, listener: Callable[[Subject, JobNews], None]) -> Callable[[], None]:
+        """Call `listener` when jobs begin or are returned, and with the jobs of a new stream. Returns its removal."""
+        self._job_listeners.append(listener)
+        return lambda: self._job_listeners.remove(listener)
 
-    def on_call_ends(self, heard: Callable[[Subject, Called], None]) -> Callable[[], None]:
-        """Call `heard` with the ends of calls. Return a function that ends that."""
-        self._call_listeners.append(heard)
-        return lambda: self._call_listeners.remove(heard)
+    def on_call_ends(self, listener: Callable[[Subject, Called], None]) -> Callable[[], None]:
+        """Call `listener` with the ends of calls. Return a function that ends that."""
+        self._call_listeners.append(listener)
+        return lambda: self._call_listeners.remove(listener)
 
     def turn_away(self, subject: Subject) -> None:
         """Note that the runner of an instance came with another version of the protocol."""
@@ -201,8 +201,8 @@ class Runners:
         if isinstance(message, Ended):
             outcome = sound(message.outcome, time.time())
             self._ends.setdefault(subject, {})[outcome.id] = outcome
-            for heard in tuple(self._outcome_listeners):
-                heard(subject, outcome)
+            for listener in tuple(self._outcome_listeners):
+                listener(subject, outcome)
         elif isinstance(message, Called):
             for called in tuple(self._call_listeners):
                 called(subject, message)
@@ -214,8 +214,8 @@ class Runners:
                 news(subject, message)
 
     def _notify(self, subject: Subject) -> None:
-        for heard in tuple(self._listeners):
-            heard(subject)
+        for listener in tuple(self._listeners):
+            listener(subject)
 
 
 class TooMuch(ValueError):  # noqa: N818

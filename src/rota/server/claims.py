@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
 
-class Asked(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class ClaimBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """The body of a request for a claim."""
 
     name: str = ""
@@ -78,7 +78,7 @@ class Asked(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     annotations: dict[str, str] = {}
 
 
-_asked = msgspec.json.Decoder(Asked)
+_asked = msgspec.json.Decoder(ClaimBody)
 
 
 class ClaimRequests:
@@ -102,7 +102,7 @@ class ClaimRequests:
             return Response(note.code, self._answer(claim, maker=user.token_id))
 
     async def _claimed(
-        self, running: Controllers | None, asked: Asked, user: User, namespace: str, name: str
+        self, running: Controllers | None, asked: ClaimBody, user: User, namespace: str, name: str
     ) -> tuple[Claim, int]:
         holds = running.claims if running is not None else None
         if running is None or holds is None:
@@ -133,7 +133,7 @@ class ClaimRequests:
 
     @staticmethod
     async def _known(
-        objects: Objects, holds: ClaimHolds, asked: Asked, user: User, namespace: str, pool: str
+        objects: Objects, holds: ClaimHolds, asked: ClaimBody, user: User, namespace: str, pool: str
     ) -> Claim | None:
         """Return the claim that the same caller requested under the same name before, or None."""
         key = Key(namespace, asked.name)
@@ -267,25 +267,25 @@ def _shown(claim: Claim) -> dict[str, Any]:
     return shown
 
 
-def _decoded(request: Request) -> Asked:
+def _decoded(request: Request) -> ClaimBody:
     if not request.body:
-        return Asked()
+        return ClaimBody()
     try:
         if request.headers.get("content-type", "application/json").startswith("application/json"):
             return _asked.decode(request.body)
-        return msgspec.convert(media.decoded(request.body, request.headers["content-type"]), Asked)
+        return msgspec.convert(media.decoded(request.body, request.headers["content-type"]), ClaimBody)
     except NOT_JSON as error:
         raise bad_request(f"a claim is asked for with a JSON object: {error}") from None
 
 
-def _holder(asked: Asked, user: User) -> str:
+def _holder(asked: ClaimBody, user: User) -> str:
     """Return the holder of a claim. Only an admin can name somebody else."""
     if asked.holder and asked.holder != user.name and user.scope != "admin":
         raise bad_request(f'holder: it is "{user.name}", as the token says; leave it out')
     return asked.holder or user.name
 
 
-def _made(asked: Asked, user: User, namespace: str, pool: str) -> Claim:
+def _made(asked: ClaimBody, user: User, namespace: str, pool: str) -> Claim:
     spec = ClaimSpec(
         pool_ref=Ref(name=pool),
         holder=_holder(asked, user),
@@ -319,7 +319,7 @@ def _check_fields(claim: Claim) -> None:
         raise invalid(Claim.api, claim.metadata.name, [*found, *wrong])
 
 
-def _differing(asked: Asked, claim: Claim) -> str:
+def _differing(asked: ClaimBody, claim: Claim) -> str:
     """Return the field in which a request differs from the existing claim; empty if there is none."""
     spec = claim.spec
     if asked.lease_seconds is not None and asked.lease_seconds != spec.lease_seconds:
@@ -331,7 +331,7 @@ def _differing(asked: Asked, claim: Claim) -> str:
     return ""
 
 
-def _check(objects: Objects, asked: Asked, pool: WorkerPool, user: User, runtime: Runtime | None) -> None:
+def _check(objects: Objects, asked: ClaimBody, pool: WorkerPool, user: User, runtime: Runtime | None) -> None:
     """Check whether a request can ever be granted, before it waits. Raises ApiError."""
     template = template_of(pool)
     if (wrong := lifecycle.unfit(asked.images, asked.labels, asked.annotations, template)) is not None:
@@ -348,7 +348,7 @@ def _check(objects: Objects, asked: Asked, pool: WorkerPool, user: User, runtime
         raise ApiError(403, "Forbidden", f"WorkerPool/{pool.metadata.name} {files}: only an admin can claim of it")
 
 
-def _check_env(asked: Asked, user: User, namespace: str) -> None:
+def _check_env(asked: ClaimBody, user: User, namespace: str) -> None:
     """Refuse variables from Secrets and ConfigMaps that a user may not read who may claim of a pool but not create
     Claims."""
     if allows(user, "create", Claim.api, namespace):

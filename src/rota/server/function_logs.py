@@ -123,7 +123,7 @@ class Merged:
                 said = b"".join(self._read())
                 if change := self._progress.take():
                     yield Piece(said, change)
-                    rhythm.heard()
+                    rhythm.had_output()
                 elif await rhythm.rest():
                     yield None
         finally:

@@ -62,9 +62,9 @@ class Rhythm:
 
     def __init__(self) -> None:
         self._clock = asyncio.get_running_loop().time
-        self.heard()
+        self.had_output()
 
-    def heard(self) -> None:
+    def had_output(self) -> None:
         """Record that something was sent."""
         self._pause_seconds = LOOK_SECONDS_MIN
         self._silent_since = self._clock()

@@ -91,7 +91,7 @@ async def pieces(reader: Reader, goes_on: Callable[[], bool] | None, tail: int |
             if piece := reader.read(READ_BYTES):
                 sent_bytes += len(piece)
                 yield Piece(piece, reader.position())
-                rhythm.heard()
+                rhythm.had_output()
             elif is_over:
                 return
             elif await rhythm.rest():

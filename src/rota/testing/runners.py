@@ -107,8 +107,8 @@ class MemoryRunners(Runners):
             asyncio.get_running_loop().call_soon(self._report_outcome, subject, pending)
 
     def _report_outcome(self, subject: Subject, outcome: Outcome) -> None:
-        for heard in tuple(self._outcome_listeners):
-            heard(subject, outcome)
+        for listener in tuple(self._outcome_listeners):
+            listener(subject, outcome)
 
     def send(self, subject: Subject, message: ToRunner) -> bool:
         report = self._reports.get(subject)
@@ -164,8 +164,8 @@ class MemoryRunners(Runners):
             self._news(subject, Returned(id_))
 
     def _news(self, subject: Subject, news: JobNews) -> None:
-        for heard in tuple(self._job_listeners):
-            asyncio.get_running_loop().call_soon(heard, subject, news)
+        for listener in tuple(self._job_listeners):
+            asyncio.get_running_loop().call_soon(listener, subject, news)
 
     def _begin(self, subject: Subject, job: Job) -> None:
         self.jobs[subject] = job

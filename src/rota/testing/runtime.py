@@ -126,11 +126,11 @@ class MemoryRuntime:
     async def drop_storage(self, namespace: str, owner: Owner, name: str = "") -> None:
         """Do nothing: there is no storage."""
 
-    def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
-        self._listeners.append(heard)
+    def listen(self, listener: Callable[[Subject], None]) -> Callable[[], None]:
+        self._listeners.append(listener)
         for subject in self.alive:
-            heard(subject)
-        return lambda: self._listeners.remove(heard)
+            listener(subject)
+        return lambda: self._listeners.remove(listener)
 
     def die(self, name: str, code: int = 1, lines: str = "", container: str = "main") -> None:
         """End the process of a container."""
@@ -157,5 +157,5 @@ class MemoryRuntime:
             self._notify(subject)
 
     def _notify(self, subject: Subject) -> None:
-        for heard in self._listeners:
-            heard(subject)
+        for listener in self._listeners:
+            listener(subject)

@@ -113,7 +113,7 @@ def test_a_dependency_that_never_was_is_refused() -> None:
 def test_a_ring_is_refused_whichever_of_it_was_cancelled() -> None:
     ring = [task("one", "Cancelled", "two"), by_dependency("two", "one"), by_dependency("after", "two")]
     for wanted in ("one", "two", "after"):
-        with pytest.raises(RetryError, match=r"task/one, task/two depend on each other in a ring") as refused:
+        with pytest.raises(RetryError, match=r"task/one, task/two depend on each other in a cycle") as refused:
             again(ring, wanted)
         assert "task/after" not in str(refused.value)
 

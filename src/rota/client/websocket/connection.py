@@ -104,7 +104,7 @@ class WebSocket(asyncio.Protocol):
         self._closed: Closed | None = None
         self._close_sent = False
         self._deaf = False
-        self._heard_at = self._loop.time()
+        self._received_at = self._loop.time()
         self._pulse: asyncio.TimerHandle | None = None
         self._pulse_due = 0.0
         self._limit: asyncio.TimerHandle | None = None
@@ -224,7 +224,7 @@ class WebSocket(asyncio.Protocol):
         self._set_pulse()
 
     def data_received(self, data: bytes) -> None:
-        self._heard_at = self._loop.time()
+        self._received_at = self._loop.time()
         if self._deaf:
             return
         self._framing.feed(data)
@@ -327,7 +327,7 @@ class WebSocket(asyncio.Protocol):
 
     def _read_on(self) -> None:
         self._reading_paused = False
-        self._heard_at = self._loop.time()
+        self._received_at = self._loop.time()
         if not self._has_more:
             self._resume_reading()
 
@@ -372,7 +372,7 @@ class WebSocket(asyncio.Protocol):
         if self._pulse is not None:
             self._pulse.cancel()
         now, seconds = self._loop.time(), self._heartbeat.ping_seconds * (CLIENT_LATER if self._is_client else 1)
-        due, late = self._heard_at + seconds, self._heard_at + self._heartbeat.silence_seconds_max
+        due, late = self._received_at + seconds, self._received_at + self._heartbeat.silence_seconds_max
         if self._reading_paused:
             due = now + min(seconds, PAUSED_PING_SECONDS)
         elif due <= now:
@@ -382,8 +382,8 @@ class WebSocket(asyncio.Protocol):
 
     def _on_pulse(self) -> None:
         # Time in which this process did not run does not count as silence: a laptop slept, or a machine was busy.
-        self._heard_at += max(0.0, self._loop.time() - self._pulse_due)
-        silent = self._loop.time() - self._heard_at
+        self._received_at += max(0.0, self._loop.time() - self._pulse_due)
+        silent = self._loop.time() - self._received_at
         if silent >= self._heartbeat.silence_seconds_max and not self._reading_paused:
             self._end(Closed(framing.ABNORMAL, f"the other end gave no sign of life for {silent:.0f} s"))
             self.abort()

@@ -153,19 +153,19 @@ def absent(cell: Cell | None, name: str, version: str, now: float) -> ApiError:
     """Return the error for a request to a cell without a tunnel. `version` is this hub's."""
     where = f'cell "{name}" in {cell.spec.city_code}' if cell is not None else f'cell "{name}"'
     status = cell.status if cell is not None else None
-    heard = status.last_heartbeat_time if status is not None else None
+    last = status.last_heartbeat_time if status is not None else None
     if cell is None:
         message = f"{where} does not exist here any more"
-    elif status is None or heard is None:
+    elif status is None or last is None:
         message = f"{where} is not connected: it has never reported to this hub"
-    elif now - heard.timestamp() < FRESH_SECONDS and _is_older(status.version or "", version):
+    elif now - last.timestamp() < FRESH_SECONDS and _is_older(status.version or "", version):
         message = (
             f"{where} runs Rota {status.version}, which does not let its hub reach instances: upgrade it to {version}."
             " Until then, ask in the cell itself"
         )
     else:
-        ago = max(int(now - heard.timestamp()), 0)
-        message = f"{where} is not connected: its last report was at {_moment(heard)}, {ago} s ago. What runs goes on"
+        ago = max(int(now - last.timestamp()), 0)
+        message = f"{where} is not connected: its last report was at {_moment(last)}, {ago} s ago. What runs goes on"
     return ApiError(503, "ServiceUnavailable", message, details={"name": name, "kind": "cells"})
 
 

@@ -104,7 +104,7 @@ class Callers:
         uid = claim.metadata.uid
         if not lifecycle.is_attended(claim) or uid in self._holds.unborn or uid in self._births:
             return False
-        return not self._listeners.is_heard(key_of(claim), uid)
+        return not self._listeners.is_awaited(key_of(claim), uid)
 
     def absent_seconds_left(self, claim: Claim) -> float | None:
         """Return how long the maker of a waiting claim may stay away; None: they are there."""
@@ -138,7 +138,7 @@ class Callers:
             found = await listener.future
         except asyncio.CancelledError:
             self._listeners.leave(key, listener)
-            if key in self._orphans and not self._listeners.is_heard(key, self._orphans[key]):
+            if key in self._orphans and not self._listeners.is_awaited(key, self._orphans[key]):
                 self._let_go(self._orphans.pop(key), key)
             raise
         self._orphans.pop(key, None)
@@ -233,13 +233,13 @@ class Callers:
 
     def _cancelled(self, uid: str, key: Key, listener: Listener, made: Claim | None = None) -> None:
         """The caller of a claim left before it was answered."""
-        heard = listener.future
-        if heard.done() and not heard.cancelled() and heard.exception() is None:
-            made = heard.result() or made
+        answer = listener.future
+        if answer.done() and not answer.cancelled() and answer.exception() is None:
+            made = answer.result() or made
         self._listeners.leave(key, listener)
         if self._is_closed:
             return
-        if self._listeners.is_heard(key, uid):
+        if self._listeners.is_awaited(key, uid):
             self._orphans[key] = uid  # Somebody else has asked for the same, and waits for it.
         else:
             self._let_go(uid, key, made)

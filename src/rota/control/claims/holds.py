@@ -125,7 +125,7 @@ class ClaimHolds:
             pool = get(objects, WorkerPool, claim.spec.pool_ref.name, claim.metadata.namespace)
             if self.callers.is_absent(claim) or lifecycle.deadline(claim, pool) <= self.now():
                 continue  # Nobody is there who would use an instance.
-            self.want(claim, status.arrival.timestamp())
+            self.queue(claim, status.arrival.timestamp())
 
     def give_back(self, pool: PoolKey, request: Request, instance: str) -> None:
         claim = self._unwanted.pop(request.id)
@@ -283,7 +283,7 @@ class ClaimHolds:
     def knows(self, uid: str) -> bool:
         return uid in self.wanted
 
-    def want(self, claim: Claim, arrival: float) -> None:
+    def queue(self, claim: Claim, arrival: float) -> None:
         """Queue a claim. Said again, nothing happens."""
         pool = pool_of(claim)
         self.wanted.put(claim.metadata.uid, key_of(claim), pool)

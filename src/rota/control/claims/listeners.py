@@ -38,7 +38,7 @@ class Listeners:
     def leave(self, key: Key, listener: Listener) -> None:
         self._keep(key, [one for one in self._of.get(key, ()) if one is not listener])
 
-    def is_heard(self, key: Key, uid: str) -> bool:
+    def is_awaited(self, key: Key, uid: str) -> bool:
         """Report whether a caller waits for a claim."""
         return any(one.uid in ("", uid) and not one.future.done() for one in self._of.get(key, ()))
 

@@ -35,7 +35,7 @@ class FunctionCaller(Protocol):
         """`wake` reconciles a task whose call could not be made. Returns a function that ends all attempts."""
         ...
 
-    def want(self, task: Task, function: Function, begun: OnBegun, ended: OnEnded) -> None:
+    def queue(self, task: Task, function: Function, begun: OnBegun, ended: OnEnded) -> None:
         """Call the function of a task that may run now. Called again meanwhile, it has no effect.
 
         `begun` is awaited with the worker's name before the call begins, `ended` is called with its outcome.
@@ -84,7 +84,7 @@ class CalledTasks:
     def is_begun(self, task: Task) -> bool:
         return task.metadata.uid in self._begun
 
-    def want(self, task: Task, function: Function, begun: OnBegun, ended: OnEnded) -> None:
+    def queue(self, task: Task, function: Function, begun: OnBegun, ended: OnEnded) -> None:
         uid = task.metadata.uid
         if uid in self._attempts:
             return

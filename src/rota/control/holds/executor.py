@@ -158,14 +158,14 @@ class Executor:
         assert kind not in self._holders, kind
         self._holders[kind] = holders
 
-    def on_reset(self, heard: Callable[[PoolKey, float], None]) -> None:
+    def on_reset(self, listener: Callable[[PoolKey, float], None]) -> None:
         """Call it with the seconds between the end of a hold and the moment when the instance can be held again."""
-        self._reset_listeners.append(heard)
+        self._reset_listeners.append(listener)
 
-    def on_demand(self, heard: Callable[[PoolKey], None]) -> Callable[[], None]:
+    def on_demand(self, listener: Callable[[PoolKey], None]) -> Callable[[], None]:
         """Call it when more, or fewer, wait for an instance of a pool. Returns how to end that."""
-        self._demand_listeners.append(heard)
-        return lambda: self._demand_listeners.remove(heard)
+        self._demand_listeners.append(listener)
+        return lambda: self._demand_listeners.remove(listener)
 
     def close(self) -> None:
         """Write nothing more."""
@@ -386,8 +386,8 @@ class Executor:
         if member.free_since is None:
             member.free_since = now
         if member.opened:
-            for heard in self._reset_listeners:
-                heard(member.pool, now - member.free_since)
+            for listener in self._reset_listeners:
+                listener(member.pool, now - member.free_since)
             member.was_held, member.free_since = False, None
 
     def look_again(self, member: Member) -> None:
@@ -426,8 +426,8 @@ class Executor:
                         self.holders(effect.request).lost(effect.request, effect.instance)
         if ledger.depth != self._depths.get(pool, 0):
             self._depths[pool] = ledger.depth
-            for heard in tuple(self._demand_listeners):
-                heard(pool)
+            for listener in tuple(self._demand_listeners):
+                listener(pool)
         if not ledger.depth:
             self._depths.pop(pool, None)
             self._tidy(pool)

@@ -79,7 +79,7 @@ class Attempts:
 
     def serve(self) -> Callable[[], None]:
         """Begin to take outcomes. Returns how to end that."""
-        ends = [self._runners.on_outcomes(self.outcome), self._runners.on_job_news(self._heard)]
+        ends = [self._runners.on_outcomes(self.outcome), self._runners.on_job_news(self._on_job_news)]
 
         def end() -> None:
             for one in ends:
@@ -95,7 +95,7 @@ class Attempts:
 
     # Tasks.
 
-    def want(self, task: Task, pool: PoolKey, arrival: float) -> None:
+    def queue(self, task: Task, pool: PoolKey, arrival: float) -> None:
         """Queue a task that could run now. Said again, nothing happens. If it has to wait, its status will say so."""
         uid = task.metadata.uid
         self._pools.put(uid, key_of(task), pool)
@@ -239,7 +239,7 @@ class Attempts:
                     self._hold(pool, task, instance.metadata.uid)
             elif status.phase == "Queued" and status.arrival is not None and _waits_for_pool(task):
                 # It has its place before anybody is served.
-                self.want(task, pool_of(task), status.arrival.timestamp())
+                self.queue(task, pool_of(task), status.arrival.timestamp())
 
     def give_back(self, pool: PoolKey, request: Request, instance: str) -> None:
         task, member = self._pools.find(Task, request.id), self.executor.members.get(instance)
@@ -317,7 +317,7 @@ class Attempts:
             # acknowledged when the worker is taken from the tasks of its pool.
             self._runners.send(subject, Acknowledge(outcome.id))
 
-    def _heard(self, subject: Subject, news: JobNews) -> None:
+    def _on_job_news(self, subject: Subject, news: JobNews) -> None:
         """Take the news that a job runs for longer than a moment, or was returned before it began."""
         member = self.executor.members.get(subject.uid)
         if member is None or not isinstance(news, Began | Returned):
@@ -370,7 +370,7 @@ class Attempts:
         is_lost = end.outcome.reason == "WorkerLost" and task.metadata.deletion_timestamp is None
         if is_lost and not task.over() and task.spec.branch is None and _waits_for_pool(task):
             # It has its place again before another worker is there.
-            self.want(task, pool_of(task), self.arrivals.when(task))
+            self.queue(task, pool_of(task), self.arrivals.when(task))
         if has_more_to_come(task):
             self.wake(end.key)
 

@@ -92,9 +92,9 @@ class _Graph:
             if _phase(self._tasks[name]) == "Succeeded":
                 raise RetryError(f"task/{name} has succeeded; `rota retry task/{name}` runs it alone once more")
         chosen = self._chosen(wanted)
-        if ring := self._ring(chosen):
+        if cycle := self._cycle(chosen):
             raise RetryError(
-                f"{', '.join(f'task/{name}' for name in ring)} depend on each other in a ring, and would never run; "
+                f"{', '.join(f'task/{name}' for name in cycle)} depend on each other in a cycle, and would never run; "
                 "create them anew without it"
             )
         names: dict[str, str] = {}
@@ -121,8 +121,8 @@ class _Graph:
             work += [one for one in self._dependents[name] if self._failed_by_dependency(one)]
         return chosen
 
-    def _ring(self, chosen: set[str]) -> list[str]:
-        """Return tasks among those to run again of which each depends on the next, and the last on the first."""
+    def _cycle(self, chosen: set[str]) -> list[str]:
+        """Return the tasks of a cycle among those to run again, in order; empty if there is none."""
         waiting = {name: [one for one in _depends_on(self._tasks[name]) if one in chosen] for name in chosen}
         while ready := [name for name, before in waiting.items() if not any(one in waiting for one in before)]:
             for name in ready:
@@ -132,9 +132,9 @@ class _Graph:
         path = [min(waiting)]
         while (following := next(one for one in waiting[path[-1]] if one in waiting)) not in path:
             path.append(following)
-        ring = path[path.index(following) :]
-        begin = ring.index(min(ring))
-        return [*ring[begin:], *ring[:begin]]
+        cycle = path[path.index(following) :]
+        begin = cycle.index(min(cycle))
+        return [*cycle[begin:], *cycle[:begin]]
 
     def _must_run_again(self, name: str) -> bool:
         task = self._tasks.get(name)

@@ -123,10 +123,10 @@ class Probes:
         for followed in self._followed.pop(subject, {}).values():
             self._end(followed)
 
-    def listen(self, heard: Callable[[Subject], None]) -> Callable[[], None]:
-        """Call `heard` when a verdict on an Instance changes. Return a function that ends that."""
-        self._listeners.append(heard)
-        return lambda: self._listeners.remove(heard)
+    def listen(self, listener: Callable[[Subject], None]) -> Callable[[], None]:
+        """Call `listener` when a verdict on an Instance changes. Return a function that ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     def stop(self) -> None:
         """End all probes, for good."""
@@ -201,5 +201,5 @@ class Probes:
     def _take(self, one: _RunProbe, result: Result) -> None:
         before, one.state = one.state, one.state.after(result)
         if before.verdict != one.state.verdict:
-            for heard in tuple(self._listeners):
-                heard(one.run.target.subject)
+            for listener in tuple(self._listeners):
+                listener(one.run.target.subject)
