@@ -282,7 +282,7 @@ class Ledger:
             self._serve()
 
     def runs_long(self, id_: str) -> None:
-        """A request has run for longer than others may stand behind it: those are recalled."""
+        """Note that a request runs for too long for others to be behind it. Those are recalled."""
         entry = self._entries.get(id_)
         unit = entry.unit if entry is not None else None
         if entry is None or unit is None or entry.state is not HELD:

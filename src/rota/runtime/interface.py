@@ -120,7 +120,7 @@ class Refusal(Struct, frozen=True):
 
 
 class BoxSpec(Struct, frozen=True):
-    """The command of a runner's box, and its folders. It holds secrets, as an order does."""
+    """The command of a runner's box, and its folders. It contains secrets."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]

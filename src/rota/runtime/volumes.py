@@ -35,7 +35,7 @@ _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 def write_all(
     top: Path, wanted: Mapping[str, Mapping[str, bytes]], *, uid: int | None, for_all: bool = False
 ) -> dict[str, Path]:
-    """Write files, by the path of their folder inside, to folders below `top`. Return the folders by that path.
+    """Write files to folders below `top`, and return those. Both are by the path of the folder in the instance.
 
     A path keeps its folder, which a running instance has mounted. The folder of a path that has no files any more is
     emptied, and stays.

@@ -9,7 +9,7 @@ ARCHIVE_MEMBERS_MAX = 100_000
 ARCHIVE_STREAM_BYTES_MAX = ARCHIVE_BYTES_MAX + ARCHIVE_MEMBERS_MAX * 2048
 """The longest tar of a tree within the bounds: its bytes, and the headers of its members."""
 ENTRIES_MAX = 10_000
-"""The most entries of a listing. A longer one is marked as truncated, as one beyond `ANSWER_BYTES_MAX` is."""
+"""Bound on the entries of a listing. A longer listing is truncated and marked so, as beyond `ANSWER_BYTES_MAX`."""
 ANSWER_BYTES_MAX = 4 * MEBIBYTE
 """The longest answer on a folder. The answer is not trusted: a program of the instance may have written it."""
 ENTRY_BYTES_MAX = 64 * 1024

@@ -31,7 +31,7 @@ BYTES_PER_SECOND = 1024 * 1024
 BYTES_BURST = 16 * BYTES_PER_SECOND
 """Bytes that a cell may send at once: some 16,000 instances that have changed."""
 REPORT_BYTES_COUNTED_MIN = 8 * 1024
-"""The least that a report counts for, since the smallest costs the hub something, too."""
+"""Least number of bytes that a report counts as, since the smallest one costs the hub something, too."""
 PAUSE_SECONDS_MAX = 2.0
 """The longest wait of a cell beyond its share, short enough that it still renews the shortest lease, 5 seconds."""
 REFUSED_SECONDS = 1.0

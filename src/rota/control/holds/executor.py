@@ -40,7 +40,7 @@ from rota.runtime.runner.messages import Report, ResetPolicy
 log = logging.getLogger(__name__)
 
 PACE_BINDINGS = 64
-"""Bindings of a pool that tell how often an instance is given to somebody."""
+"""Number of recent bindings from which a pool's pace of giving instances is estimated."""
 PACE_SECONDS_MIN = 0.1
 WAIT_SECONDS_MAX = 60.0
 """The longest wait that somebody is told to come back after."""

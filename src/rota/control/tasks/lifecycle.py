@@ -171,7 +171,7 @@ def result_of(text: str) -> Any:
 
 
 def without_findings(outcome: Outcome, why: str) -> Outcome:
-    """Return an outcome without what the attempt said, which cannot be stored. It counts as a failure."""
+    """Return an outcome without the attempt's output, which cannot be stored. A success becomes a failure."""
     return Outcome(
         outcome.id,
         "Failed" if outcome.reason == "Succeeded" else outcome.reason,

@@ -1,4 +1,4 @@
-"""The place of a task: its pool, the request that it makes there, and the worker that it is written to be on."""
+"""The place of a task: its pool, its request there, and the worker that its status names."""
 
 from __future__ import annotations
 

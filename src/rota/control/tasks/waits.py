@@ -28,7 +28,7 @@ class PoolWait(NamedTuple):
     holders: tuple[str, ...]
     """The holders that have a worker, such as `task build`."""
     unready: int
-    """Workers that nobody has and that are not ready either."""
+    """Workers that are neither held nor ready."""
     before: int | None
     """Number of those that wait before it, or `UNCOUNTED`; None: it is about to get one."""
 

@@ -253,7 +253,7 @@ class Journal:
 
 
 def _unlinked(path: str, flags: int) -> int:
-    """Open without following a link, and without waiting for the writer of a pipe: a journal is neither."""
+    """Open a file that must be neither a link nor a pipe: a link is refused, a pipe is not waited for."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 

@@ -21,7 +21,7 @@ from rota.runtime.workspace.failures import WorkspaceError
 PORTS = {"https": 443, "ssh": 22}
 DESCRIPTOR = 9
 PROXY_KEY = "workspaces/proxy"
-"""The key of the proxy's uid, if Rota is root."""
+"""The name from which the uid of the proxy is derived, if Rota is root."""
 
 
 class GitNetwork(NamedTuple):

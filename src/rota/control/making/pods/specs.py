@@ -99,7 +99,7 @@ def labels(obj: Instance) -> dict[str, str]:
 
 
 def gates(obj: Instance) -> list[dict[str, str]]:
-    """The gates of a Pod. A quota's is none of it: without a grant there is no Pod."""
+    """Return the gates of a Pod: those of its instance except the quota's, since without a grant there is no Pod."""
     return [{"name": one.name} for one in obj.spec.scheduling_gates if one.name not in QUOTA_GATES]
 
 
