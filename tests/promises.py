@@ -293,7 +293,7 @@ TESTS_OF_PROMISES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "control/tasks": {
         "*Written first.*": (
-            "tests/tasks/test_chaos.py::test_whatever_is_killed_every_task_ends_and_each_attempt_did_its_work_at_most_once",
+            "tests/control/tasks/test_tasks.py::test_a_runner_is_sent_an_attempt_only_after_it_is_written_that_the_task_runs_there",
         ),
         "*At most once.*": (
             "tests/tasks/test_chaos.py::test_whatever_is_killed_every_task_ends_and_each_attempt_did_its_work_at_most_once",

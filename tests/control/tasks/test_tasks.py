@@ -10,7 +10,11 @@ from msgspec.structs import replace
 
 from rota.api import Instance, Task, WorkerPool
 from rota.client import LocalBackend
+from rota.engine import StoreObjects
+from rota.engine.objects import get
 from rota.runtime.archive import log_of
+from rota.runtime.interface import Subject
+from rota.runtime.runner.messages import Assign, ToRunner
 from tests.control.running.fake import FakeRuntime
 from tests.control.tasks.crew import Crew
 from tests.engine_loop.loops import World
@@ -66,6 +70,33 @@ async def test_a_task_gets_a_worker_runs_and_is_over(world: World, crew: Crew) -
     assert (found.phase, found.exit_code, found.outputs, found.result) == ("Succeeded", 0, {"k": "v"}, [1])
     assert await held(world) == {} and crew.pending == {}
     assert [attempt.reason for attempt in found.attempts] == ["Succeeded"]
+
+
+async def test_a_runner_is_sent_an_attempt_only_after_it_is_written_that_the_task_runs_there(
+    world: World, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, published = crew.send, StoreObjects(world.registry)
+    stored_when_sent: list[tuple[str, str | None, str | None]] = []
+
+    def sends(subject: Subject, message: ToRunner) -> bool:
+        if isinstance(message, Assign):
+            name = message.job.argv[-1]
+            task = get(published, Task, name, subject.namespace)
+            assert task is not None and task.status is not None
+            on = subject.name if task.status.instance_uid == subject.uid else None
+            stored_when_sent.append((name, task.status.phase, on))
+        return send(subject, message)
+
+    monkeypatch.setattr(crew, "send", sends)
+    await up(world, crew, replicas=2)
+    for name in ("a", "b", "c"):
+        await a_task(world, name)
+    for _ in range(3):
+        crew.finish(next(iter(crew.running())))
+        await world.rest()
+    assert await phases(world) == dict.fromkeys(("a", "b", "c"), "Succeeded")
+    assert {name for name, *_ in stored_when_sent} == {"a", "b", "c"}
+    assert all(phase == "Running" and on is not None for _, phase, on in stored_when_sent)
 
 
 async def test_tasks_wait_their_turn_and_say_so(world: World, crew: Crew) -> None:
