@@ -53,6 +53,7 @@ class Play:
     """By node, what its body does in its runs, over and over."""
 
     acts: dict[str, list[Act]]
+    selectors: frozenset[str]
     seeds: frozenset[str]
     slow: bool
 
@@ -68,6 +69,7 @@ ACTS = st.builds(
 PLAYS = st.builds(
     Play,
     acts=st.fixed_dictionaries(dict.fromkeys(NODES, st.lists(ACTS, min_size=1, max_size=3))),
+    selectors=st.frozensets(st.sampled_from(NODES)),
     seeds=st.frozensets(st.sampled_from(NODES), min_size=1),
     slow=st.booleans(),
 )
@@ -82,6 +84,7 @@ class Actors:
         self.scheduler = Scheduler(
             self.slowly if play.slow else self.at_once,
             clock=VirtualClock(),
+            rerun_at_drain=lambda id_: id_ in play.selectors,
         )
         self.scheduler.seed(play.seeds)
 

@@ -141,6 +141,36 @@ async def test_nodes_that_appear_after_a_force_start_at_level_0() -> None:
     assert bodies.ran[-2:] == [("new", 0), ("new", CASCADE)]
 
 
+@pytest.mark.parametrize(("arrives", "runs"), [(True, 2), (False, 1)])
+async def test_a_node_marked_for_it_runs_again_at_the_end_only_if_something_arrived(arrives: bool, runs: int) -> None:
+    ran: list[str] = []
+
+    def body(id_: str, level: int) -> Outcome:
+        ran.append(id_)
+        if id_ == "z" and arrives:
+            scheduler.arrive("data", "1", runnable=False)
+        return DONE
+
+    scheduler = Scheduler(body, rerun_at_drain=lambda id_: id_ == "selector")
+    assert (await run(scheduler, "selector", "z")).level == NO_CASCADE
+    assert ran.count("selector") == runs
+    assert ran.count("z") == 1
+
+
+async def test_a_parked_node_marked_for_it_runs_again_at_the_end_before_anything_is_escalated() -> None:
+    ran: list[tuple[str, int]] = []
+
+    def body(id_: str, level: int) -> Outcome:
+        ran.append((id_, level))
+        if id_ == "z":
+            scheduler.arrive("y")
+        return Blocked(()) if id_ == "selector" and ("y", 0) not in ran else DONE
+
+    scheduler = Scheduler(body, rerun_at_drain=lambda id_: id_ == "selector")
+    assert (await run(scheduler, "selector", "z")).level == NO_CASCADE
+    assert ran == [("selector", 0), ("z", 0), ("y", 0), ("selector", 0)]
+
+
 async def test_while_something_is_held_it_is_not_the_end() -> None:
     bodies = body_for({"a": "x"})
     scheduler = bodies.on()

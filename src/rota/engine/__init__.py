@@ -14,8 +14,8 @@ The scheduler runs nodes, which are ids; the dispatcher decides what a node is a
   that wait for something that cannot come, and only if there are none, those that wait in a cycle. No time-out
   is involved.
 - *A budget.* On the way to one fixpoint a node is charged for runs after it has ended, and for wakes without progress.
-  Retries of a blocked node are free. A node whose budget is spent fails, and `Result.error` names it. The next `run`
-  has a new budget.
+  Retries of a blocked node are free, and so are reruns at the fixpoint of a node that has emitted nothing new. A node
+  whose budget is spent fails, and `Result.error` names it. The next `run` has a new budget.
 - *Serving.* `serve` has no end and no budget; parked nodes run again now and then, in case an event was lost.
 - *Stingy.* A node that has ended, has no known content and waits for nothing is forgotten (`serve`); data
   without waiters leaves no trace.

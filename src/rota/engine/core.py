@@ -19,6 +19,7 @@ from rota.engine.clock import Clock
 from rota.engine.node import DONE, FAILED, FORCE, GONE, PARKED, RUNNABLE, RUNNING, SLEEPING, UNBOUNDED, Lane, Node
 from rota.engine.outcome import Blocked, Done, Failed, NotConverged, Outcome, RequeueAfter, Status
 from rota.engine.pacing import RELOOKS_PER_SECOND_MAX, Slots, jittered, relook_seconds
+from rota.engine.reruns import Reruns
 from rota.engine.timers import Timers
 from rota.engine.waiters import Waits, add, once
 
@@ -41,6 +42,7 @@ class Core(Waits):
         live: bool = False,
         lane_of: Callable[[str], Hashable] | None = None,
         lane_limit: Callable[[Hashable], int] = lambda lane: UNBOUNDED,
+        reruns: bool = False,
         budget: int = BUDGET,
     ) -> None:
         super().__init__()
@@ -59,6 +61,7 @@ class Core(Waits):
         self._lane_limit = lane_limit
         self.lanes: dict[Hashable, Lane] = {}
         self._ready: deque[Lane] = deque()
+        self.reruns = Reruns() if reruns else None
         self._notes = Advances()
         self._apart: dict[Node, None] = {}
         self._progress = 0
@@ -149,6 +152,8 @@ class Core(Waits):
                 node.content = content
                 self._changed(node)
         elif runnable:
+            if self.reruns is not None:
+                self.reruns.arrived()
             self._progress += 1
             self.enqueue(self._new(id_, content))
             self._rouse(id_, _ARRIVED)
@@ -159,8 +164,13 @@ class Core(Waits):
         if id_ not in self.waiting and id_ not in self.recovering:
             if self.running:
                 self._notes.add(id_, True)
+            if self.reruns is not None:
+                self.reruns.data(id_, content, known=False)
             return
-        if content is not None and self._contents.get(id_, _UNKNOWN) == content:
+        known = content is not None and self._contents.get(id_, _UNKNOWN) == content
+        if self.reruns is not None:
+            self.reruns.data(id_, content, known=known)
+        if known:
             return
         if not self.live and self.budget.is_data_progress(id_):
             self._progress += 1
@@ -204,6 +214,8 @@ class Core(Waits):
         if not self.live:
             self.budget.forget(node)
             self.forced.pop(node.id, None)
+        if self.reruns is not None:
+            self.reruns.forget(node)
         del self.nodes[node.id]
         node.state = GONE
         node.due = None
@@ -247,6 +259,8 @@ class Core(Waits):
             node.runs += 1
             node.started = self._notes.number
             node.progress = self._progress
+            if self.reruns is not None:
+                self.reruns.began(node)
             return node
         return None
 
@@ -278,7 +292,10 @@ class Core(Waits):
             node.state = DONE
             node.outcome = outcome
             status = outcome.status  # type: ignore[union-attr]
-            self._progress += 1
+            if self.reruns is None:
+                self._progress += 1
+            else:
+                self._note_end(node, status)
             if status == "Ready":
                 node.status = status
                 self.forced.pop(node.id, None)
@@ -327,6 +344,20 @@ class Core(Waits):
         node.status = "Pending"
         self._rouse(node.id, _ARRIVED)
 
+    def finish_and_mark(self, node: Node, outcome: Outcome, *, again: bool) -> None:
+        """Take the outcome of a node's run; `again`: it runs again at the fixpoint if something has arrived."""
+        assert self.reruns is not None
+        if self.reruns.ended(node, again):
+            self._progress += 1
+        self.finish(node, outcome)
+
+    def _note_end(self, node: Node, status: Status) -> None:
+        """Count the end of a node as progress. After a free rerun only another status counts."""
+        if self.reruns is None or not self.reruns.is_free(node):
+            self._progress += 1
+        elif status not in ("Pending", node.status):
+            self._flip(node, status)
+
     def _fail(self, node: Node, outcome: Failed) -> None:
         self._end(node, outcome, FAILED)
         node.status = "Failed"
@@ -345,7 +376,7 @@ class Core(Waits):
         node.level = 0
         node.state = state
         node.outcome = outcome
-        self._progress += 1
+        self._note_end(node, "Failed")
 
     def _after_end(self, node: Node) -> None:
         """Queue, schedule or forget a node that has ended."""
@@ -377,6 +408,8 @@ class Core(Waits):
     # Waking.
 
     def _changed(self, node: Node) -> None:
+        if self.reruns is not None:
+            self.reruns.arrived()
         if node.state == RUNNING:
             node.woken = True
         elif node.state == PARKED:
@@ -475,6 +508,8 @@ class Core(Waits):
         if not self.budget.charge(node):
             self._give_up(node)
             return False
+        if self.reruns is not None:
+            self.reruns.charged(node)
         return True
 
     def _queue(self, node: Node) -> None:

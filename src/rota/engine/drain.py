@@ -1,8 +1,9 @@
-"""The end of a run to the fixpoint: the nodes that fail because nothing can advance them any more.
+"""The end of a run to the fixpoint: reruns, and nodes that fail because nothing can advance them any more.
 
-When nothing runs and nothing can, `drain` raises the level of the parked nodes whose needs cannot advance; only if
-there are none, of those that wait for each other in a cycle. Each call raises a level, levels fall only when a node
-ends, and a node that ended runs again at the cost of its own budget: so there is an end.
+When nothing runs and nothing can, `drain` reruns the nodes that read everything (see `reruns`), then
+raises the level of the parked nodes whose needs cannot advance; only if there are none, of those that
+wait for each other in a cycle. Each call raises a level, levels fall only when a node ends, and a node that ended runs
+again at the cost of its own budget, or because of an emission at the cost of another one's: so there is an end.
 """
 
 from __future__ import annotations
@@ -16,11 +17,20 @@ from rota.engine.node import FORCE, PARKED, Node
 
 
 def drain(core: Core) -> bool:
-    """Make the nodes runnable that must fail, when nothing runs and nothing can. Returns False at the end.
-
-    They are those whose needs cannot advance; if there are none, those in cycles.
-    """
+    """Make nodes runnable that must rerun or fail, when nothing runs and nothing can. Returns False at the end."""
     assert not core.running and not core.queued and not core.sleeping
+    return _rerun(core) or (core.parked > 0 and _escalate(core))
+
+
+def _rerun(core: Core) -> bool:
+    if core.reruns is not None:
+        for node, charge in core.reruns.due():
+            core.enqueue(node, charge=charge)
+    return core.queued > 0
+
+
+def _escalate(core: Core) -> bool:
+    """Raise the level of the nodes whose needs cannot advance; if there are none, of those in cycles."""
     parked = sorted((node for node in core.nodes.values() if core.is_hopeful(node)), key=lambda node: node.id)
     leaves = [node for node in parked if not any(map(core.pending, core.awaited(node)))]
     for node in leaves:

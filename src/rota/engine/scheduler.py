@@ -14,6 +14,7 @@ from rota.engine.core import Core
 from rota.engine.drain import drain
 from rota.engine.node import UNBOUNDED, Node
 from rota.engine.outcome import DONE, OUTCOMES, BodyCancelled, Failed, Outcome, Promise, Status
+from rota.engine.reruns import EMITTER, SOMEBODY
 from rota.engine.view import View
 
 AT_ONCE = 256
@@ -50,6 +51,9 @@ class Scheduler:
     """Runs nodes. The contract is in the package's docstring.
 
     All methods may be called from bodies, on the loop or on threads, and take effect before they return.
+
+    `rerun_at_drain` is called after each run of a node. It returns whether the node runs again at the fixpoint if
+    something has arrived since that run began: for nodes that read everything and have no id to be parked on.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class Scheduler:
         timeout_seconds: float | None = None,
         lane_of: Callable[[str], Hashable] | None = None,
         lane_limit: Callable[[Hashable], int] = lambda lane: UNBOUNDED,
+        rerun_at_drain: Callable[[str], bool] | None = None,
         budget: int = BUDGET,
         live: bool = False,
         observer: Observer | None = None,
@@ -73,8 +78,10 @@ class Scheduler:
             live=live,
             lane_of=lane_of,
             lane_limit=lane_limit,
+            reruns=rerun_at_drain is not None,
             budget=budget,
         )
+        self._rerun_at_drain = rerun_at_drain
         self.view = View(self._core)
         self._concurrency = concurrency
         self._timeout = timeout_seconds
@@ -157,6 +164,8 @@ class Scheduler:
         done: ThreadFuture[None] = ThreadFuture()
 
         def on_loop() -> None:
+            if EMITTER.get() is None:
+                EMITTER.set(SOMEBODY)
             try:
                 call()
             except BaseException as error:
@@ -253,6 +262,8 @@ class Scheduler:
     def _pump(self) -> None:
         """Run runnable nodes, up to `AT_ONCE`."""
         core, dispatch, observer = self._core, self._dispatch, self.observer
+        tracks = core.reruns is not None
+        finish = self._finished if tracks else core.finish
         if self._end is None or self._stopping:
             self._pumping = False
             self._finish_if_stopped()
@@ -266,21 +277,21 @@ class Scheduler:
                 break
             began = core.clock.now() if observer else 0.0
             try:
-                answer = dispatch(node.id, node.level)
+                answer = dispatch(node.id, node.level) if not tracks else self._dispatch_as(node)
             except asyncio.CancelledError:
                 answer = self._raised(BodyCancelled(f"{node.id}: its body was cancelled"))
             except Exception as error:
                 answer = self._raised(error)
             except BaseException as error:
                 self._pumping = False
-                self._core.finish(node, self._raised(error))
+                self._finished(node, self._raised(error))
                 self._stopping = True
                 self._end.set_exception(error)
                 return
             if answer is DONE or type(answer) in OUTCOMES:
                 if observer:
                     observer.ran(node.id, answer, began - node.queued, core.clock.now() - began)  # type: ignore[arg-type]
-                core.finish(node, answer)  # type: ignore[arg-type]
+                finish(node, answer)  # type: ignore[arg-type]
             else:
                 self._run_apart(node, answer)  # type: ignore[arg-type]
             if self._stopping:
@@ -297,6 +308,12 @@ class Scheduler:
             self._wait_for_timers()
         elif not core.running:
             self._quiet()
+
+    def _dispatch_as(self, node: Node) -> Promise:
+        """Run a body with its node as the emitter."""
+        # The context ends with this callback; a body that awaits has a copy of it.
+        EMITTER.set(node)
+        return self._dispatch(node.id, node.level)
 
     def _quiet(self) -> None:
         """Go on when nothing runs and nothing can: advance the clock, drain, or finish."""
@@ -356,7 +373,7 @@ class Scheduler:
         if self.observer:
             self.observer.ran(node.id, outcome, began - node.queued, self.clock.now() - began)
         self._tasks.pop(asyncio.current_task(), None)  # type: ignore[arg-type]
-        self._core.finish(node, outcome)
+        self._finished(node, outcome)
         self._pump_soon()
 
     def _gone(self, task: asyncio.Task[None]) -> None:
@@ -374,8 +391,20 @@ class Scheduler:
         outcome = self._raised(error)
         if self.observer:
             self.observer.ran(node.id, outcome, 0.0, 0.0)
-        self._core.finish(node, outcome)
+        self._finished(node, outcome)
         self._pump_soon()
+
+    def _finished(self, node: Node, outcome: Outcome) -> None:
+        """Finish a node, and note whether it runs again at the fixpoint."""
+        if self._rerun_at_drain is None:
+            self._core.finish(node, outcome)
+            return
+        again = False
+        try:
+            again = self._rerun_at_drain(node.id)
+        except Exception as error:
+            outcome = self._raised(error)
+        self._core.finish_and_mark(node, outcome, again=again)
 
     def _raised(self, error: BaseException) -> Failed:
         if self._error is None and not (self._stopping and isinstance(error, BodyCancelled)):
