@@ -328,7 +328,7 @@ TESTS_OF_PROMISES: dict[str, dict[str, tuple[str, ...]]] = {
         "*A structural end.*": ("tests/engine/test_contract.py::test_a_structural_end",),
         "*A budget.*": (
             "tests/engine/test_drain.py::test_a_node_that_wakes_itself_stops_at_its_budget_with_its_name",
-            "tests/engine/test_budget.py::test_each_run_has_a_budget_of_its_own",
+            "tests/engine/test_reruns.py::test_each_run_has_a_budget_of_its_own",
         ),
         "*Serving.*": ("tests/engine/test_healing.py::test_each_of_many_parked_nodes_gets_its_turn_to_be_looked_at",),
         "*Stingy.*": ("tests/engine/test_contract.py::test_stingy",),
