@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import pytest
 
 from rota.api import Function, Task
+from rota.control.functions.calls import Calls
 from tests.functions.town import Town
 
 FLAKY = """
@@ -33,6 +37,24 @@ async def test_a_task_that_fails_is_tried_again_as_often_as_it_says(town: Town) 
     assert task.status is not None and task.status.result == {"after": 2}
     assert [one.reason for one in task.status.attempts] == ["Failed", "Failed", "Succeeded"]
     assert town.log("t").count("try") == 3
+
+
+async def test_a_task_whose_call_is_not_made_by_faults_of_the_server_is_called_again(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await town.deploy("echo", SLOW)
+    call, faults = Calls.call, iter([RuntimeError("a fault of the server")] * 2)
+
+    async def failing_twice(self: Calls, *given: Any, **more: Any) -> Any:
+        if (fault := next(faults, None)) is not None:
+            raise fault
+        return await call(self, *given, **more)
+
+    monkeypatch.setattr(Calls, "call", failing_twice)
+    await town.run("t", "echo", {"n": 1})
+    task = await town.task("t")
+    assert next(faults, None) is None
+    assert task.status is not None and task.status.result == {"n": 1} and len(task.status.attempts) == 1
 
 
 async def test_a_task_has_its_own_time_if_that_is_shorter(town: Town) -> None:

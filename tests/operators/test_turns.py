@@ -30,6 +30,8 @@ STEPS: list[tuple[int, Step]] = [
     (1, Turns.end_leader),
 ]
 """What happens, and how often beside the others. The first two always happen."""
+KILLS: list[tuple[int, Step]] = [(2, Turns.kill_worker_and_leader), (4, Turns.kill_worker), *STEPS]
+"""Those, and workers that are killed, also while nobody leads."""
 
 
 def token(home: Path, name: str) -> str:
@@ -39,6 +41,23 @@ def token(home: Path, name: str) -> str:
 
 @pytest.mark.timeout(240 + 60 * TURNS)
 async def test_whoever_leads_tasks_run_once_in_order_and_nothing_is_held_twice_or_for_ever(tmp_path: Path) -> None:
+    turns = await played(tmp_path, STEPS)
+    every_task_ran_once(turns)
+    left_in_order(turns, tmp_path)
+
+
+@pytest.mark.timeout(240 + 60 * TURNS)
+async def test_whoever_leads_and_whichever_worker_is_killed_each_attempt_runs_once_and_every_task_ends(
+    tmp_path: Path,
+) -> None:
+    turns = await played(tmp_path, KILLS)
+    assert turns.done["worker"]
+    every_attempt_ran_once(turns)
+    left_in_order(turns, tmp_path)
+
+
+async def played(tmp_path: Path, steps: list[tuple[int, Step]]) -> Turns:
+    """Have clients at work while these steps happen, until all that they asked for is over."""
     with live(tmp_path / "home", "--no-controllers") as server:
         names = ("one", "two")
         own = [kubeconfig_of(server.kubeconfig, token(server.home, name), tmp_path / name) for name in names]
@@ -51,7 +70,7 @@ async def test_whoever_leads_tasks_run_once_in_order_and_nothing_is_held_twice_o
                 clients += [asyncio.create_task(turns.claim(number)) for number in range(CLIENTS)]
                 for number in range(TURNS):
                     await turns.progress()
-                    [(_, step)] = [STEPS[number]] if number < 2 else turns.chance.choices(STEPS, [o for o, _ in STEPS])
+                    [(_, step)] = [steps[number]] if number < 2 else turns.chance.choices(steps, [o for o, _ in steps])
                     await step(turns)
                 await turns.progress()
                 await turns.settle(clients)
@@ -63,11 +82,14 @@ async def test_whoever_leads_tasks_run_once_in_order_and_nothing_is_held_twice_o
         finally:
             turns.close()
             await client.close()
-    every_task_ran_once(turns)
+    return turns
+
+
+def left_in_order(turns: Turns, folder: Path) -> None:
     holders_are_served_in_order(turns)
     claims_are_exclusive(turns.held, turns.lines())
     no_instance_has_two_holders(turns.history)
-    only_leaders_write(server.home / "audit.log")
+    only_leaders_write(folder / "home" / "audit.log")
 
 
 def every_task_ran_once(turns: Turns) -> None:
@@ -83,6 +105,22 @@ def every_task_ran_once(turns: Turns) -> None:
             continue
         assert status.phase == "Succeeded" and status.tries == 1, task
         assert said[name, "begin"] == said[name, "end"] == 1, (name, said)
+
+
+def every_attempt_ran_once(turns: Turns) -> None:
+    """No attempt begins, or ends, twice. A task has succeeded, after as many other attempts as it has lost workers."""
+    said = Counter((line.attempt, line.what) for line in turns.lines())
+    assert {key: count for key, count in said.items() if count > 1} == {}
+    tasks = {one.metadata.name: one for one in turns.tasks()}
+    assert tasks.keys() == {name for names in turns.submitted.values() for name in names}
+    for name, task in tasks.items():
+        status = task.status
+        assert status is not None, name
+        if name in turns.cancelled and status.phase == "Cancelled":
+            continue
+        assert status.phase == "Succeeded" and status.tries == status.losses + 1, task
+        last = f"{task.metadata.uid}.{status.losses}"
+        assert said[last, "begin"] == said[last, "end"] == 1, (name, said)
 
 
 def holders_are_served_in_order(turns: Turns) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from rota.server.home import Home
 from tests.operators.processes import Operator, holder
 from tests.server.live import ROTA, die_with_parent
 from tests.until import until_async
+from tests.workers.farm import runners_of
 
 API = "rota.dev/v1alpha1"
 HAND_OVER_SECONDS_MAX = 40.0
@@ -28,6 +30,8 @@ END_SECONDS_MAX = 120.0
 LIVE_MAX = 24
 """With so many tasks that are not over, no more come."""
 CLAIM_LEASE_SECONDS = 300
+LOST = ("InstanceCrashed", "InstanceLost")
+"""The reasons of claims whose instance was killed."""
 POOLS = {"solo": 1, "crew": 3}
 """Instances of each. On the one of `solo`, what runs after what is the order of the queue itself."""
 
@@ -197,17 +201,27 @@ class Turns:
             else:
                 await self.until(lambda name=name: self._is_bound(name))  # type: ignore[misc]
                 since, found = time.time_ns(), await self.client.get(Claim, name, namespace="default")
-                assert found.status is not None and found.status.phase == "Bound", found
+                assert self._is_well(found), found
                 await asyncio.sleep(self.chance.random() * 0.1)
-                self.held.append(Held(found.status.instance_name or "", since, time.time_ns(), name))
+                until, after = time.time_ns(), await self.client.get(Claim, name, namespace="default")
+                assert self._is_well(after), after
+                if found.status is not None and after.status is not None and after.status.phase == "Bound":
+                    self.held.append(Held(found.status.instance_name or "", since, until, name))
             await self.client.patch(Claim, name, {"spec": {"release": True}}, namespace="default")
 
     async def _is_bound(self, name: str) -> bool:
         assert self._claims is not None
         found = self._claims.get(name, "default")
-        if found is not None:
-            assert not found.over(), found
-        return found is not None and found.status is not None and found.status.phase == "Bound"
+        if found is None or found.status is None:
+            return False
+        assert not found.over() or self._is_well(found), found
+        return found.over() or found.status.phase == "Bound"
+
+    def _is_well(self, claim: Claim) -> bool:
+        """Whether a claim has its instance, or has lost it to a kill."""
+        status = claim.status
+        assert status is not None
+        return status.phase == "Bound" or (bool(self.done["worker"]) and status.reason in LOST)
 
     # What is done to them.
 
@@ -273,6 +287,23 @@ class Turns:
         first.send(signal.SIGTERM)
         self.done["ended"] += 1
         assert await asyncio.to_thread(first.process.wait, 30) == 0, first.said()
+        first.start()
+
+    async def kill_worker(self) -> None:
+        """The runner of an instance is killed, whoever leads and whatever runs there."""
+        found = runners_of(self.site)
+        if found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.chance.choice([pid for _, pid in sorted(found.items())]), signal.SIGKILL)
+                self.done["worker"] += 1
+
+    async def kill_worker_and_leader(self) -> None:
+        """A runner is killed while nobody leads."""
+        first = await self.led()
+        await asyncio.to_thread(first.kill)
+        self.done["killed"] += 1
+        await self.kill_worker()
+        await self._another_than(first)
         first.start()
 
     async def _another_than(self, first: RunningProcess) -> None:

@@ -71,11 +71,7 @@ class Farm(Live):
 
     def runners(self) -> dict[str, int]:
         """The runner of each instance."""
-        return {
-            text.partition("ROTA_INSTANCE=default/")[2].partition("\0")[0]: pid
-            for pid, text in environments().items()
-            if f"ROTA_HOME={self.home}\0" in text and "ROTA_RUN=" in text and "runner\0" in command_of(pid)
-        }
+        return runners_of(self.home)
 
     def whole(self) -> Iterator[tuple[str, bytes]]:
         """All names and contents of the home, but for the store, which holds what it is given to hold."""
@@ -116,6 +112,15 @@ def workspace(name: str, repo: str, **spec: Any) -> dict[str, Any]:
 def secret(name: str, **values: str) -> dict[str, Any]:
     meta = {"name": name, "namespace": "default"}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": values}
+
+
+def runners_of(home: Path) -> dict[str, int]:
+    """The runner of each instance of a home."""
+    return {
+        text.partition("ROTA_INSTANCE=default/")[2].partition("\0")[0]: pid
+        for pid, text in environments().items()
+        if f"ROTA_HOME={home}\0" in text and "ROTA_RUN=" in text and "runner\0" in command_of(pid)
+    }
 
 
 def environments() -> dict[int, str]:

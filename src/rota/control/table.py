@@ -119,7 +119,7 @@ def _running(
     )
     if serving is not None:
         serving.calls.use_metrics(FunctionMetrics(metrics))
-    called = CalledTasks(serving.calls, archive) if serving is not None else None
+    called = CalledTasks(serving.calls, archive, attempts.wake) if serving is not None else None
     tasks = Tasks(attempts, runtime, called)
     return [Pools(maker, executor), Instances(maker, executor, plane), tasks, Claims(claims)]
 

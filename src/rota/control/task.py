@@ -70,19 +70,17 @@ class Tasks(Gate[Task]):
         self._attempts = attempts
         self._caller = caller
         self._runtime = runtime
-        self._locks = Locks()
+        self._locks = Locks(attempts.wake)
         self._newcomers: ByName[None] = ByName()
         """Tasks that are counted as created, until they are over."""
-        self._wake: Callable[[Key], None] = lambda key: None
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        self._locks.wake = self._wake = wake
-        end, end_calls = self._attempts.serve(), self._caller.begin(wake) if self._caller is not None else None
+        end = self._attempts.serve()
 
         def ended() -> None:
             end()
-            if end_calls is not None:
-                end_calls()
+            if self._caller is not None:
+                self._caller.close()
 
         return ended
 
@@ -318,7 +316,7 @@ class Tasks(Gate[Task]):
             bucket, namespace, name = id_.split("/", 2)
             other = get(context.objects, Task, name, namespace) if bucket == Task.api.bucket else None
             if other is not None and id_ != context.id and (status_of(other).reason == CYCLE) == says_so:
-                self._wake(Key(namespace, name))
+                self._attempts.wake(Key(namespace, name))
 
     async def _wait(self, context: Context, obj: Task, status: TaskStatus, reason: str, message: str) -> Outcome:
         await context.write_status(obj, lifecycle.waiting(status, reason, message))

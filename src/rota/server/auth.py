@@ -384,9 +384,12 @@ class BriefTokens:
 
 
 def read_key(path: Path) -> bytes:
-    """Return the key that signs this server's tokens, and create it if it does not exist. Raises HomeDamaged."""
+    """Return the key that signs this server's tokens, and create it if it does not exist. Raises HomeDamaged.
+
+    Processes that create it at the same time all return the same key.
+    """
     if not path.exists():
-        write_private(path, secrets.token_bytes(KEY_BYTES))
+        _create_private(path, secrets.token_bytes(KEY_BYTES))
     key = path.read_bytes()
     if len(key) < KEY_BYTES:
         # Anybody could make tokens with a short key.
@@ -409,6 +412,22 @@ def _hash(secret: str) -> str:
 
 def write_private(path: Path, content: bytes) -> None:
     """Replace a file that only its owner may read, entirely or not at all."""
+    _write_beside(path, content).rename(path)
+
+
+def _create_private(path: Path, content: bytes) -> None:
+    """Create a file that only its owner may read, entirely or not at all. One that exists stays as it is."""
+    temporary = _write_beside(path, content)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass  # Another process has been faster.
+    finally:
+        temporary.unlink()
+
+
+def _write_beside(path: Path, content: bytes) -> Path:
+    """Write a file that only its owner may read, under a temporary name of this process. Return that."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -416,7 +435,7 @@ def write_private(path: Path, content: bytes) -> None:
     except OSError:
         temporary.unlink()
         raise
-    temporary.rename(path)
+    return temporary
 
 
 def rewrite_private(path: Path, content: bytes) -> None:

@@ -30,9 +30,8 @@ def turn(locks: Locks, task: Task) -> bool:
 
 
 def test_one_at_a_time_in_the_order_in_which_they_asked() -> None:
-    locks = Locks()
     woken: list[Key] = []
-    locks.wake = woken.append
+    locks = Locks(woken.append)
     first, second, third = a_task("b"), a_task("a"), a_task("c")
     assert [turn(locks, one) for one in (first, second, third)] == [True, False, False]
     locks.left(first)
@@ -43,7 +42,7 @@ def test_one_at_a_time_in_the_order_in_which_they_asked() -> None:
 
 
 def test_another_branch_workspace_or_namespace_is_another_lock() -> None:
-    locks = Locks()
+    locks = Locks(lambda key: None)
     assert turn(locks, a_task("a"))
     assert turn(locks, a_task("b", branch="dev"))
     assert turn(locks, a_task("c", pool="docs"))
@@ -53,7 +52,7 @@ def test_another_branch_workspace_or_namespace_is_another_lock() -> None:
 
 
 def test_one_that_runs_has_it_whoever_asked_before() -> None:
-    locks = Locks()
+    locks = Locks(lambda key: None)
     early, runs = a_task("early"), a_task("runs")
     assert turn(locks, early)
     locks.take(Pools(), runs)  # type: ignore[arg-type]
@@ -61,7 +60,7 @@ def test_one_that_runs_has_it_whoever_asked_before() -> None:
 
 
 def test_one_that_is_gone_holds_nobody_up() -> None:
-    locks = Locks()
+    locks = Locks(lambda key: None)
     first, second = a_task("a"), a_task("b")
     assert turn(locks, first) and not turn(locks, second)
     locks.gone(Key("default", "a"))
@@ -69,24 +68,23 @@ def test_one_that_is_gone_holds_nobody_up() -> None:
 
 
 def test_the_next_in_line_are_told_who_has_it_and_the_others_left_alone() -> None:
-    locks = Locks()
+    woken: list[Key] = []
+    locks = Locks(woken.append)
     tasks = [a_task(f"t{number}") for number in range(NAMED_MAX + 4)]
     for one in tasks:
         turn(locks, one)
     assert locks.message(tasks[NAMED_MAX]) == "branch main is held by Task/t0"
     assert locks.message(tasks[-1]) == f"branch main is held by another task; more than {NAMED_MAX} are before this one"
     assert locks.place(tasks[-1]) == f"branch main is held by Task/t0, {NAMED_MAX + 2} more before it"
-    woken: list[Key] = []
-    locks.wake = woken.append
+    assert woken == []
     locks.left(tasks[0])
     assert [key.name for key in woken] == [f"t{number}" for number in range(1, NAMED_MAX + 2)]
     assert locks.message(tasks[NAMED_MAX + 1]) == "branch main is held by Task/t1"
 
 
 def test_those_that_asked_before_one_that_runs_are_told_of_it() -> None:
-    locks = Locks()
     woken: list[Key] = []
-    locks.wake = woken.append
+    locks = Locks(woken.append)
     early = a_task("early")
     assert turn(locks, early)
     locks.take(Pools(), a_task("runs"))  # type: ignore[arg-type]

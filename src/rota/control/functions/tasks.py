@@ -31,8 +31,8 @@ OnEnded = Callable[[Outcome], None]
 class FunctionCaller(Protocol):
     """Makes the calls of tasks."""
 
-    def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        """`wake` reconciles a task whose call could not be made. Returns a function that ends all attempts."""
+    def close(self) -> None:
+        """End all attempts, without an outcome."""
         ...
 
     def queue(self, task: Task, function: Function, begun: OnBegun, ended: OnEnded) -> None:
@@ -60,23 +60,19 @@ class FunctionCaller(Protocol):
 class CalledTasks:
     """The attempts that are under way."""
 
-    def __init__(self, calls: Calls, archive: Archive) -> None:
+    def __init__(self, calls: Calls, archive: Archive, wake: Callable[[Key], None]) -> None:
+        """`wake` has a task reconciled whose call could not be made."""
         self._calls = calls
+        self._wake = wake
         self._archive = archive
         self._attempts: dict[str, asyncio.Task[None]] = {}
         """By the uid of the task."""
         self._keys: dict[str, Key] = {}
         self._begun: set[str] = set()
-        self.wake: Callable[[Key], None] = lambda key: None
 
-    def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        self.wake = wake
-
-        def end() -> None:
-            for attempt in self._attempts.values():
-                attempt.cancel()
-
-        return end
+    def close(self) -> None:
+        for attempt in self._attempts.values():
+            attempt.cancel()
 
     def is_under_way(self, task: Task) -> bool:
         return task.metadata.uid in self._attempts
@@ -139,7 +135,7 @@ class CalledTasks:
             outcome = Outcome(id_, "Failed", now, clock.time(), message=f"the function cannot be loaded: {error}")
         except Exception:
             log.exception("task %s/%s could not be begun", meta.namespace, meta.name)
-            clock.call_at(clock.now() + AGAIN_SECONDS, lambda: self.wake(Key(meta.namespace, meta.name)))
+            clock.call_at(clock.now() + AGAIN_SECONDS, lambda: self._wake(Key(meta.namespace, meta.name)))
             return
         finally:
             self._begun.discard(meta.uid)

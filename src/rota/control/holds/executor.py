@@ -27,7 +27,7 @@ from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.writes import Writes
 from rota.control.inputs import made_for
 from rota.control.instances.names import controller_of, subject_of
-from rota.engine.clock import Clock, RealClock, sleep
+from rota.engine.clock import Clock, sleep
 from rota.engine.objects import Objects, get
 from rota.engine.reconciler import Context, Memory, Recording
 from rota.engine.references import id_of
@@ -142,7 +142,7 @@ class Executor:
         self._events: Recording | None = None
         self._client: Client | None = None
         self._objects: Objects | None = None
-        self.clock: Clock = RealClock()
+        self._clock: Clock | None = None
         self._depths: dict[PoolKey, int] = {}
         self._completed: dict[PoolKey, int] = {}
         """Tasks that have ended, and are not in the pool's status yet."""
@@ -189,6 +189,11 @@ class Executor:
         return self._events
 
     @property
+    def clock(self) -> Clock:
+        assert self._clock is not None, "it is prepared before it is used"
+        return self._clock
+
+    @property
     def is_prepared(self) -> bool:
         return self._objects is not None
 
@@ -198,7 +203,7 @@ class Executor:
             return
         self._client, self._objects, self._memory = context.client, context.objects, context.memory
         self._events = context.events
-        self.clock = context.clock
+        self._clock = context.clock
         if not context.client.in_process:
             backend = Answered(context.client.backend, context.clock)
             self._client = Client(backend, manager=context.client.manager, namespace=context.client.namespace)

@@ -30,11 +30,12 @@ class LockKey(NamedTuple):
 class Locks:
     """The order of the tasks of each lock. In memory only: a task that runs asks again after a restart."""
 
-    def __init__(self) -> None:
+    def __init__(self, wake: Callable[[Key], None]) -> None:
+        """`wake` has a task reconciled."""
+        self._wake = wake
         self._places: dict[LockKey, dict[str, Key]] = {}
         """The tasks of a lock by their uid, in the order in which they asked."""
         self._keys: dict[str, LockKey] = {}
-        self.wake: Callable[[Key], None] = lambda key: None
 
     def is_turn_of(self, objects: Objects, task: Task) -> bool:
         """Report whether a task may run. From the first time that it asks, it has its place."""
@@ -99,7 +100,7 @@ class Locks:
         """Have the first task of a lock, and the next ones, reconciled: the lock has changed hands."""
         for uid, name in list(islice(self._places[key].items(), NAMED_MAX + 1)):
             if uid != besides:
-                self.wake(name)
+                self._wake(name)
 
 
 def _first(places: dict[str, Key]) -> Key:
