@@ -15,6 +15,7 @@ from rota.runtime import sandbox
 from rota.runtime.code import CodeRefused, Packages, building
 from rota.runtime.code.places import PACKAGES
 from rota.runtime.space import Space
+from tests.runtime.test_closed_addresses import offered
 
 NAME = "evilthing"
 SECONDS_MAX = 60
@@ -91,6 +92,15 @@ def test_to_take_more_than_a_build_may(home: Path, tmp_path: Path, monkeypatch: 
     while list((home / "functions" / PACKAGES).iterdir()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.mark.skipif(offered() != "", reason=offered())
+def test_to_reach_metadata_by_a_build(home: Path, tmp_path: Path) -> None:
+    knock = "import socket; socket.socket(type=socket.SOCK_DGRAM).connect(('169.254.169.254', 80))"
+    packed(tmp_path / "packages", f"{knock}; raise RuntimeError('reached')")
+    error = refused(home)
+    assert error.reason == "PackageBuildFailed"
+    assert "Operation not permitted" in str(error) and "reached" not in str(error)
 
 
 def test_to_build_on_a_disk_that_is_short(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

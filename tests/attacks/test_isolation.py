@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from rota.runtime.sandbox.availability import Availability
 from tests.attacks.conftest import API, TENANT, deployer
 from tests.attacks.test_privileges import made
 from tests.server.conftest import Server, served
+from tests.server.live import ROTA
 from tests.until import until_async
 
 SECONDS_MAX = 60
@@ -84,3 +88,30 @@ def test_to_go_unnoticed(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().err
     assert said.startswith(f"WARNING: nothing that runs here is isolated: {WHY}\n")
     assert "anybody else starts is refused" in said
+
+
+WITHOUT = """
+set -e
+mount --bind /dev/null "$(command -v bwrap)"
+begun=$("$0" start --port 0 2>&1)
+trap '"$0" stop >/dev/null' EXIT
+printf '%s\\n== status\\n' "$begun"
+"$0" status 2>&1
+printf '== log\\n'
+cat "$ROTA_HOME/server.log"
+"""
+"""Starts a server where bubblewrap cannot be run, and prints what is said of it."""
+UNSHARE = ("unshare", "--mount", "--propagation", "private")
+
+
+def test_to_go_unnoticed_by_whoever_starts_a_server_or_looks_at_it(tmp_path: Path) -> None:
+    if shutil.which("bwrap") is None or subprocess.run([*UNSHARE, "true"], capture_output=True).returncode:
+        pytest.skip("it takes bubblewrap, and the right to hide it")
+    home = {**os.environ, "ROTA_HOME": str(tmp_path / "home")}
+    ran = subprocess.run([*UNSHARE, "bash", "-c", WITHOUT, ROTA], env=home, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    started, _, rest = ran.stdout.partition("== status\n")
+    status, _, log = rest.partition("== log\n")
+    for said in (started, status, log):
+        assert "WARNING: nothing that runs here is isolated" in said, ran.stdout
+        assert "Install the package bubblewrap" in said

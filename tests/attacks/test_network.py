@@ -25,6 +25,7 @@ from rota.runtime.local import LocalRuntime
 from rota.runtime.places import Places
 from tests.attacks.conftest import API, TENANT, Deployer, deployer
 from tests.attacks.test_privileges import made, until_over
+from tests.runtime.test_closed_addresses import offered
 from tests.runtime_sandbox.conftest import Box, box, make_box
 from tests.server.conftest import Server, served
 from tests.until import until_async
@@ -428,6 +429,56 @@ async def test_what_has_the_hosts_network_says_so(tmp_path: Path) -> None:
         found = await until_said(server, "p", "NetworkConfined")
         assert (found["status"], found["reason"]) == ("False", "HostNetwork")
         assert "169.254.0.0/16" in found["message"]
+        assert ("which the kernel closes" in found["message"]) == (not offered() and sandbox.available().ok)
+        # What an admin has made without isolation is the host's own, and has all of its network.
+        assert (await made(server, "WorkerPool", "bare", pool(isolation="none"))).status == 201
+        assert "included" in (await until_said(server, "bare", "NetworkConfined"))["message"]
+
+
+KNOCKS = f"""{PYTHON} -c '
+import errno, socket
+for family, address in (
+    (socket.AF_INET, "169.254.169.254"),
+    (socket.AF_INET6, "::ffff:169.254.169.254"),
+    (socket.AF_INET, "100.100.100.200"),
+):
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        with socket.socket(family, kind) as one:
+            one.settimeout(5)
+            try:
+                one.connect((address, 80))
+            except OSError as error:
+                print(errno.errorcode.get(error.errno, "timeout"))
+            else:
+                print("open")
+'"""
+
+
+@pytest.mark.skipif(offered() != "", reason=offered())
+@pytest.mark.parametrize("way", ["program", "command beside it"])
+async def test_to_reach_metadata_by_the_hosts_network(tmp_path: Path, way: str) -> None:
+    if not sandbox.available().ok:
+        pytest.skip(sandbox.available().why_not)
+    subject = Subject("default", "one", "u1")
+    script = KNOCKS if way == "program" else "true"
+    async with LocalRuntime(tmp_path / "home") as runtime:
+        try:
+            run = await runtime.start(Order(subject, "main", 0, ("sh", "-c", f"{script}; exec sleep 1000"), {}))
+            assert run.is_closed
+            if way == "program":
+                log = tmp_path / "home" / "instances"
+                said = await until_async(lambda: lines_of(log, 6), lambda: list(log.rglob("*")))
+            else:
+                said = (await executed(runtime, subject, KNOCKS)).split()
+            assert said == ["EPERM"] * 6
+        finally:
+            await runtime.shutdown()
+
+
+def lines_of(folder: Path, count: int) -> list[str] | None:
+    """The lines of the one log in a folder, when there are so many."""
+    found = [path.read_text().split() for path in folder.rglob("*.log")]
+    return found[0] if found and len(found[0]) >= count else None
 
 
 async def test_the_proxy_goes_on_under_the_next_server(tmp_path: Path, web: Web) -> None:

@@ -70,6 +70,7 @@ async def recovered(home: Path) -> LocalRuntime:
         {"exit": {"time": {}}},
         {"exit": None},
         {"limits_unmet": [1]},
+        {"closed": "yes"},
         {"started": 10**400},
         {"key": "another/key/than/its"},
         {"run": "\0"},

@@ -165,6 +165,15 @@ async def test_to_try_doors_unseen(bare: Server, attacker: Deployer) -> None:
     last(bare.home, verb="get", resource="secrets", namespace="other", name="s", code=403)
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_to_try_to_act_for_somebody_else_unseen(bare: Server, attacker: Deployer, method: str) -> None:
+    path, body = "/api/v1/namespaces/tenant/configmaps", {"metadata": {"name": "c"}} if method == "POST" else None
+    who = {"Impersonate-User": "admin", "Impersonate-Group": "system:masters"}
+    assert (await attacker.ask(method, path, body, headers=who)).status == 403
+    about = {"user": f"deployer-of-{TENANT}", "token": await token_id(bare, f"deployer-of-{TENANT}")}
+    last(bare.home, verb="impersonate", resource="users", name="admin", code=403, **about)
+
+
 async def test_to_guess_tokens_unseen(bare: Server) -> None:
     guess = "rota-guessed-token-of-somebody"
     assert (await bare.ask("GET", SECRETS, token=guess)).status == 401

@@ -44,6 +44,10 @@ SPECIAL: dict[str, tuple[Range, ...]] = {
 }
 
 
+CLOSED = (*SPECIAL["link-local"], *SPECIAL["metadata"])
+"""Closed to sandboxes on the host's network too, where the kernel can do that."""
+
+
 class Target(NamedTuple):
     """An entry of an egress list: a name or a range of addresses, and its ports. Without ports, all are allowed."""
 

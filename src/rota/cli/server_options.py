@@ -305,6 +305,8 @@ def print_where(started: Started, home: Path, last: LastStart | None) -> None:
     print_line(f"it runs {way_of(state)} as process {started.pid}; for kubectl: {kubectl_chosen(home / 'kubeconfig')}")
     if reach := reach_of(state.options.host):
         note(f"it listens {reach}")
+    if state.no_sandbox and not state.image:
+        warn_of_no_sandbox(state.no_sandbox)
     if last is not None and last.url != state.url:
         note(f"it was at {last.url} before: the kubeconfig is up to date, copies of it are not")
     if last is not None and last.edge != state.edge:

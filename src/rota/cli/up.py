@@ -103,13 +103,14 @@ def up(
         _write_to(log_file)
 
     def ready(at: Ready) -> None:
-        announced.append(own_state(__version__, at.url, at.edge, asked, _no_sandbox))
+        why_not = _no_sandbox()
+        announced.append(own_state(__version__, at.url, at.edge, asked, why_not))
         announce(home, announced[0])
         kubeconfig = f"; for kubectl: {kubectl_chosen(at.kubeconfig)}"
         print_line("Rota is ready at ", (at.url, "bold"), f"; functions and webhooks at {at.edge}{kubeconfig}")
         if reach := reach_of(asked.host):
             note(f"it listens {reach}")
-        if controllers and (why_not := _no_sandbox()):
+        if controllers and why_not:
             warn_of_no_sandbox(why_not)
 
     serve(

@@ -27,6 +27,11 @@ HOSTS = (
     "(169.254.0.0/16, fe80::/10) included; `network: egress` or none closes them"
 )
 
+CLOSED = (
+    "it has the host's network: what the host reaches it reaches, but for link-local and metadata addresses "
+    "(169.254.0.0/16, fe80::/10), which the kernel closes to it; `network: egress` or none closes the rest"
+)
+
 Part = InstanceTemplate | WorkerConfig
 
 
@@ -77,14 +82,19 @@ def foreign_input(objects: Objects, obj: Instance, policy: Policy, *, isolated: 
     return inputs.refusal(objects, where, why_open, obj, owner)
 
 
-def condition(obj: Instance, policy: Policy, *, isolated: bool) -> Condition:
-    """Return the condition NetworkConfined of an instance."""
+def condition(obj: Instance, policy: Policy, *, isolated: bool, is_closed: bool = False) -> Condition:
+    """Return the condition NetworkConfined of an instance.
+
+    `is_closed`: the kernel closes link-local and metadata addresses to all that runs in it, on the host's network.
+    """
     network = network_of(obj.spec, policy) if isolated else "host"
     if why := beyond_policy(obj.spec.network, obj.spec.egress, policy):
         said = f"{why}: only what an admin has written runs in it"
         return Condition(type=NETWORK_CONFINED, status="False", reason=BEYOND_POLICY, message=said)
     if network == "host":
-        return Condition(type=NETWORK_CONFINED, status="False", reason="HostNetwork", message=HOSTS)
+        return Condition(
+            type=NETWORK_CONFINED, status="False", reason="HostNetwork", message=CLOSED if is_closed else HOSTS
+        )
     return Condition(type=NETWORK_CONFINED, status="True", reason="Egress" if network == "egress" else "NoNetwork")
 
 

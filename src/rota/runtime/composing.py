@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rota.api.egress import written
+from rota.api.egress import CLOSED, written
 from rota.runtime import sandbox, volumes
 from rota.runtime.code.places import CODE, PACKAGES, cached
 from rota.runtime.code.places import INSIDE as INSIDE_OF
@@ -43,6 +43,11 @@ def is_sandboxed(order: Order) -> bool:
         why = found.why_not or "isolation is none"
         raise Refused("NotIsolated", f"network {order.network} takes a sandbox: {why}")
     return isolated
+
+
+def closed(order: Order) -> list[str]:
+    """Return the ranges of addresses that are closed to an order on the host's network, unless it is an admin's."""
+    return [str(one) for one in CLOSED] if order.network == "host" and is_sandboxed(order) else []
 
 
 def command(places: Places, order: Order) -> Launch:

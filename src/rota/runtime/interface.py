@@ -62,6 +62,8 @@ class Run(Struct, frozen=True):
     exit: Exit | None = None
     limits_unmet: tuple[str, ...] = ()
     """Limits of the order that this host cannot hold, such as cpu and memory."""
+    is_closed: bool = False
+    """The kernel closes link-local and metadata addresses to it, on the network of the host."""
 
 
 class Overuse(NamedTuple):

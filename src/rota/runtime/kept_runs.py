@@ -116,7 +116,8 @@ def _run(record: Record, log_path: str) -> Run:
         found = record.exit
         reason = "OutOfMemory" if found.oom else found.reason or ""
         ended = Exit(found.time, found.code, found.signal, reason, _tail(Path(f"{log_path}.log")))
-    return Run(int(record.run), f"{record.pid}@{record.pid_start}", record.started, ended, tuple(record.limits_unmet))
+    id_ = f"{record.pid}@{record.pid_start}"
+    return Run(int(record.run), id_, record.started, ended, tuple(record.limits_unmet), record.closed)
 
 
 def _tail(log: Path) -> str:

@@ -335,6 +335,7 @@ class LocalRuntime:
                 # A runner needs the host's /proc to look after its box, which has a PID namespace of its own.
                 host_pids=order.runtime == WAY or order.has_runner,
                 lease_seconds=order.lease_seconds,
+                closed=() if order.runtime == WAY else composing.closed(order),
             )
         except KeeperError as error:
             if error.reason in ("StartFailed", "BadRequest"):

@@ -204,6 +204,8 @@ class App:
             self._note_stranger(request)
             return failed(ApiError(401, "Unauthorized", "Unauthorized"))
         if any(name.startswith(IMPERSONATION) for name in request.headers):
+            wanted = request.headers.get(f"{IMPERSONATION}user", "")
+            self._audit.refused(user, "impersonate", "users", name=wanted)
             return refusal(403, "nobody acts for somebody else here: leave out --as, and use a token of theirs")
         request.user = user
         if self._answers.used:

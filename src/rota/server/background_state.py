@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
@@ -77,7 +76,7 @@ class State(msgspec.Struct, frozen=True):
     image: str = ""
     """The image of its container; empty if it runs natively."""
     no_sandbox: str = ""
-    """The reason why there is no sandbox in that container."""
+    """The reason why there is no sandbox where it runs; empty if there is one."""
 
 
 class LastStart(msgspec.Struct, frozen=True):
@@ -118,12 +117,11 @@ def withdraw(home: Home, state: State | None = None) -> None:
         path.unlink(missing_ok=True)
 
 
-def own_state(version: str, url: str, edge: str, options: Options, why_no_sandbox: Callable[[], str]) -> State:
-    """Return the state of this process. The reason for a missing sandbox is recorded in a container only: outside, any
-    process can find it."""
+def own_state(version: str, url: str, edge: str, options: Options, no_sandbox: str) -> State:
+    """Return the state of this process. `no_sandbox`: the reason why there is no sandbox; empty if there is one."""
     began = kernel.start_time_of(os.getpid()) or 0
     image = os.environ.get(IMAGE_VARIABLE, "")
-    return State(began, time.time(), version, url, edge, options, image, why_no_sandbox() if image else "")
+    return State(began, time.time(), version, url, edge, options, image, no_sandbox)
 
 
 def port_of(url: str) -> int:

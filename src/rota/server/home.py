@@ -137,6 +137,8 @@ def usable(home: Path) -> Iterator[None]:
     """Explain errors of the system to the user who chose the home."""
     try:
         yield
+    except HomeDamaged:
+        raise
     except OSError as error:
         raise _unusable(home, error) from None
 

@@ -122,7 +122,9 @@ class LocalMaker:
 
     def _kept_apart(self, obj: Instance) -> list[Condition]:
         isolated, how = self._runtime.isolates(obj.spec.isolation, obj.spec.runtime)
-        confined = networks.condition(obj, self._runtime.policy, isolated=isolated)
+        runs = self._runtime.runs(subject_of(obj))
+        is_closed = bool(runs) and all(run.is_closed for run in runs.values())
+        confined = networks.condition(obj, self._runtime.policy, isolated=isolated, is_closed=is_closed)
         if isolated:
             return [Condition(type=ISOLATED, status="True", reason=how), confined]
         return [Condition(type=ISOLATED, status="False", reason="NotSandboxed", message=how), confined]

@@ -18,6 +18,7 @@ from rota.runtime.freezing import RESTLESS_MAX, RESTLESS_WHY, frozen
 from rota.runtime.interface import Subject
 from rota.runtime.keeper import cgroup, kernel, protocol
 from rota.runtime.keeper.cgroup_v1 import Controllers
+from rota.runtime.keeper.closed_addresses import Nets, close
 from rota.runtime.keeper.limit_watch import too_much_memory
 from rota.runtime.measuring import FILE_BYTES_MIN, NotMeasurable, Used, used
 from rota.runtime.nameless import nameless_bytes
@@ -60,11 +61,15 @@ class Exceeded(Exception):  # noqa: N818 - says what became of it
 class Building:
     """Runs builds of one home."""
 
-    def __init__(self, home: Path, *, memory_bytes_max: int) -> None:
-        """`memory_bytes_max`: the bound for all processes of one build together."""
+    def __init__(self, home: Path, *, memory_bytes_max: int, nets: Nets = ()) -> None:
+        """`memory_bytes_max`: the bound for all processes of one build together.
+
+        `nets`: addresses that are closed to builds, where the kernel can do that.
+        """
         self._home = home
         self._name = f"{protocol.name_of(home)}-build"
         self._limits: dict[str, float] = {"memory": memory_bytes_max, "pids": PIDS_MAX + PIDS_SPARE}
+        self._nets = nets
         self._count = 0
 
     async def run(
@@ -72,7 +77,8 @@ class Building:
     ) -> tuple[int, str]:
         """Run a build that fills `folders`. Return its exit code and the end of its output. Raises Exceeded."""
         self._count += 1
-        group = await asyncio.to_thread(_Group, f"{self._name}-{os.getpid()}-{self._count}", self._limits)
+        name = f"{self._name}-{os.getpid()}-{self._count}"
+        group = await asyncio.to_thread(_Group, name, self._limits, self._nets)
         try:
             code, said = await self._run(made, folders, write, group)
             if group.was_out_of_memory():
@@ -195,9 +201,13 @@ def _kill(process: asyncio.subprocess.Process) -> None:
 class _Group:
     """The cgroups of one build, as far as this host lets us make them."""
 
-    def __init__(self, name: str, limits: dict[str, float]) -> None:
+    def __init__(self, name: str, limits: dict[str, float], nets: Nets) -> None:
         found = cgroup.limited(name, limits)
         self._group = found[0] if found is not None else None
+        if nets and self._group is not None:
+            close(self._group.path, nets)
+        elif nets:
+            self._group = cgroup.closed(name, nets)
         held = found[1] if found is not None else []
         self._controllers = Controllers.make(name)
         rest = {limit: value for limit, value in limits.items() if limit not in held}

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from rota.api.egress import Policy
+from rota.api.egress import CLOSED, Policy
 from rota.runtime import egress, sandbox
 from rota.runtime.code import pip_settings
 from rota.runtime.code.building import Building, Exceeded
@@ -66,7 +66,8 @@ class Packages:
         self._home = home.absolute()
         self._policy = policy
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
-        self._building = Building(self._home, memory_bytes_max=default_memory() // AT_ONCE_MAX)
+        nets = CLOSED if policy.network == "host" else ()
+        self._building = Building(self._home, memory_bytes_max=default_memory() // AT_ONCE_MAX, nets=nets)
         self._removals = Removals()
         self._installing: dict[tuple[str, str], asyncio.Task[None]] = {}
         """Installations that run or wait, by tenant and list."""

@@ -10,6 +10,7 @@
 - *Idempotent.* A start is identified by its key and its run: a repeated start has no effect, and neither has a late
   stop of an earlier run.
 - *Not for ever.* After `ORPHAN_SECONDS` without a server it stops everything and exits.
+- *Closed.* Addresses can be closed to a child, where the kernel can do that; its record says whether they are.
 - *Bounded.* Children, connections, lines, backlogs, records and logs each have a limit with a name.
 
 Never: restarts a child, interprets its output, writes an environment to disk, trusts a pid without its start time.

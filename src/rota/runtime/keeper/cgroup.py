@@ -8,6 +8,8 @@ import os
 import signal
 from pathlib import Path
 
+from rota.runtime.keeper.closed_addresses import Nets, close
+
 _CONTROLLERS = ("cpu", "memory", "pids")
 _CPU_PERIOD_US = 100_000
 MEMORY_SHARE, TENANT_MEMORY_SHARE = 0.9, 0.75
@@ -157,6 +159,20 @@ def limited(name: str, limits: dict[str, float]) -> tuple[Cgroup, list[str]] | N
                 return group, held
         except OSError:
             pass
+        group.remove()
+    return None
+
+
+def closed(name: str, nets: Nets) -> Cgroup | None:
+    """Make a cgroup to whose processes these addresses are closed. Returns None where the kernel cannot do that."""
+    for parent in _parents():
+        group = Cgroup(parent / name)
+        try:
+            group.path.mkdir()
+        except OSError:
+            continue
+        if close(group.path, nets):
+            return group
         group.remove()
     return None
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rota.runtime.keeper import kernel, protocol
+from rota.runtime.keeper import closed_addresses, kernel, protocol
 from rota.runtime.keeper.cgroup import Cgroups
 from rota.runtime.keeper.cgroup_v1 import ControllerGroups, Controllers
 from rota.runtime.keeper.child import Child, Exec, Lease, Reply, exit_of
@@ -219,7 +219,7 @@ class Children:
     # Starting.
 
     def _start(self, key: str, run: str, fields: Fields) -> Child:
-        limits, unmet = fields.limits(), fields.unmet()
+        limits, unmet, nets = fields.limits(), fields.unmet(), fields.closed()
         uid, gid = fields.user() or (None, None)
         prefix, bytes_max, files_max = fields.group("log").log()
         argv, env, cwd = fields.argv(), fields.env(), fields.text("cwd")
@@ -230,6 +230,7 @@ class Children:
             group = self._groups.group(protocol.hash_of(key), tenant) if self._groups else None
             if group:
                 undo.callback(group.remove)
+            closed = group is not None and bool(nets) and closed_addresses.close(group.path, nets)
             held = group.limit(limits) if group and self._controllers else []
             rest = {name: value for name, value in limits.items() if name not in held}
             limited = (
@@ -258,6 +259,7 @@ class Children:
                 "owner": self._owner,
                 "uid": uid,
                 "gid": gid,
+                "closed": closed,
                 "limits_unmet": sorted({*unmet, *(set(limits) - set(held) - set(rlimits) - set(watched))}),
                 "log": {"path_prefix": prefix, "bytes_max": bytes_max, "files_max": files_max},
             }

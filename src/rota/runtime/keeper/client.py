@@ -135,12 +135,14 @@ class Keeper:
         wrappers: int = 0,
         host_pids: bool = False,
         lease_seconds: float | None = None,
+        closed: Sequence[str] = (),
     ) -> Record:
         """Start a program, or return the record of this very run if it was started before.
 
         `wrappers`: the program is so many processes below the one that is started, and it alone gets SIGTERM.
         `unmet`: limits that the caller should hold and cannot; the record lists them with the keeper's own.
         `host_pids`: no PID namespace of its own, even where that is what holds trees together.
+        `closed`: ranges of addresses that it must not reach; the record says whether the kernel sees to that.
         `lease_seconds`: the keeper ends it after that time unless `extend` is called, server or no server. Raises
         KeeperError("TooOld") if the keeper that runs does not support leases.
         """
@@ -153,6 +155,7 @@ class Keeper:
             "log": log,
             "limits": limits or Limits(),
             "unmet": list(unmet),
+            "closed": list(closed),
         }
         extra = {"uid": uid, "gid": gid, "pid_namespace": pid_namespace, "wrappers": wrappers, "host_pids": host_pids}
         if lease_seconds is not None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from typing import Any
 
 from rota.runtime.keeper import protocol
+from rota.runtime.keeper.closed_addresses import Nets
 
 _TEXT_CHARS_MAX = 131072
 _LIMITS = ("memory", "pids", "cpu", "nofile")
+_CLOSED_MAX = 16
 
 
 class RequestRefused(Exception):  # noqa: N818
@@ -112,6 +115,16 @@ class Fields:
         if not all(name in _LIMITS for name in names):
             raise RequestRefused("BadRequest", f"unmet: must be of {', '.join(_LIMITS)}")
         return names
+
+    def closed(self) -> Nets:
+        """Return the ranges of addresses that are closed to a child."""
+        given: list[Any] = self._typed("closed", list, self.values.get("closed", []))
+        if len(given) > _CLOSED_MAX:
+            raise RequestRefused("BadRequest", f"closed: has more than {_CLOSED_MAX} ranges")
+        try:
+            return tuple(ipaddress.ip_network(self._text("closed", one)) for one in given)
+        except ValueError as error:
+            raise RequestRefused("BadRequest", f"closed: {error}") from None
 
     def log(self) -> tuple[str, int, int]:
         prefix = self.text("path_prefix", protocol.LOG_PATH_CHARS_MAX)

@@ -47,6 +47,8 @@ class Record(msgspec.Struct, frozen=True):
     log: LogSpec
     exit: ExitRecord | None = None
     limits_unmet: list[str] = []
+    closed: bool = False
+    """The kernel closes the addresses that were to be closed to it."""
     log_bytes_lost: int = 0
 
     @property

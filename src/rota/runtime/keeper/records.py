@@ -119,6 +119,7 @@ def _is_record(record: Any) -> bool:
         and isinstance(log.get("path_prefix"), str)
         and all(_is_whole(log.get(name, 0)) for name in ("bytes_max", "files_max"))
         and _are_texts(record.get("limits_unmet", []))
+        and isinstance(record.get("closed", False), bool)
         and _is_whole(record.get("log_bytes_lost", 0))
         and (ended is None if record["state"] == "running" else _is_exit(ended))
     )
