@@ -43,6 +43,8 @@ REASONS = {
 }
 
 T = TypeVar("T")
+_EVENT = re.compile(rb'\s*\{\s*"type"\s*:\s*"([A-Z]{1,16})"\s*,\s*"object"\s*:')
+"""The beginning of an event, as every API server writes it."""
 _WARNING = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
 
 
@@ -178,13 +180,15 @@ def event(line: bytes) -> WatchEvent:
     try:
         try:
             decoded = _event.decode(line)
-            raw = bytes(decoded.object)
+            type_, raw = decoded.type, bytes(decoded.object)
         except RecursionError:
-            text, (raw, *_) = shallow(line, 1)
-            decoded = _event.decode(text)
-        if decoded.type == "ERROR":
+            found = _EVENT.match(line)
+            if found is None:
+                raise
+            type_, raw = found[1].decode(), line.rstrip()[found.end() : -1]
+        if type_ == "ERROR":
             raise _refused(_status.decode(raw), 500)
-        return WatchEvent(decoded.type, raw, _revision(_head(raw).metadata.resource_version))
+        return WatchEvent(type_, raw, _revision(_head(raw).metadata.resource_version))
     except NOT_JSON as error:
         raise ApiError(502, "BadGateway", f"a line of the watch is no event: {error}: {_shown(line)}") from None
 
