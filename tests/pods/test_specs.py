@@ -137,6 +137,12 @@ def test_one_that_ran_out_of_memory_says_so_and_counts_on() -> None:
     assert (run.number, run.exit and run.exit.reason) == (6, "OutOfMemory"), "4 runs were in an earlier Pod"
 
 
+def test_whatever_a_cluster_says_of_a_pod_is_read() -> None:
+    said = {"type": "t" * 400, "status": "Odd", "reason": "r" * 2_000, "message": "m" * 50_000}
+    found = statuses.observed(an_instance(), a_pod(conditions=[said]))
+    assert found.runs == {} and found.obstacle is not None
+
+
 def test_a_number_of_runs_that_nobody_counts_to_is_none() -> None:
     pod = a_pod()
     pod.metadata.annotations["rota.dev/run"] = "9" * 5_000
