@@ -326,3 +326,54 @@ def test_to_end_a_link_by_an_answer_that_is_none(fleet: Fleet, monkeypatch: pyte
         fleet.go(LONG_SECONDS)
     fleet.go(LONG_SECONDS)
     assert is_heard(fleet)
+
+
+def forged_deployment(name: str, source: dict[str, str]) -> WorkloadDeployment:
+    """Make what somebody writes in a cell on a cluster, whose API server has no rules of Rota's for it."""
+    annotations = {f"rota.dev/source-{what}": value for what, value in source.items()}
+    spec = {"workloadRef": {"name": "w"}, "placementName": "p", "cityCode": "lhr", "cellName": CELL, "replicas": 0}
+    template = {"spec": {"containers": [{"name": "main"}]}}
+    body = {"metadata": {"name": name, "annotations": annotations}, "spec": {**spec, "template": template}}
+    return msgspec.convert(body, WorkloadDeployment)
+
+
+@pytest.mark.parametrize("what", ["another cell's", "no name", "a long name", "a long uid", "one uid"])
+def test_to_silence_a_cell_by_what_only_looks_like_its_hubs(fleet: Fleet, what: str) -> None:
+    """A cell whose reports are refused is lost, with all that others have there."""
+    apply(fleet, workload("web"))
+    apply(fleet, workload("elsewhere", "dfw"))
+    there = deployment(fleet, "elsewhere", "dfw-1").metadata
+    name, uid = {"a long name": "n" * 250}.get(what, "forged"), {"a long uid": "u" * 300}.get(what, "u")
+    names = [there.name] if what == "another cell's" else [f"{name}{number}" for number in range(100, 160)]
+    for each in names:
+        source = {"namespace": there.namespace, "name": each, "uid": uid}
+        if what == "another cell's":
+            source["uid"] = there.uid
+        if what == "no name":
+            source["name"] = ""
+        fleet.do(fleet.cells[CELL].client.create(forged_deployment(each, source)))
+    apply(fleet, workload("web", replicas=3))
+    assert is_heard(fleet)
+    assert ready(fleet, "web") == 3
+    assert ready(fleet, "elsewhere") == 1
+
+
+def test_to_silence_a_cell_by_an_instance_that_its_hub_refuses(fleet: Fleet) -> None:
+    apply(fleet, workload("web"))
+    apply(fleet, workload("other"))
+    cell = fleet.cells[CELL]
+    [web] = [one for one in fleet.do(cell.client.list(WorkloadDeployment)).items if one.spec.workload_ref.name == "web"]
+    owner = {
+        "apiVersion": web.api.api_version,
+        "kind": web.api.name,
+        "name": web.metadata.name,
+        "uid": web.metadata.uid,
+    }
+    body = {"templateHash": "h", "ordinal": 0, "containers": [{"name": "main"}]}
+    for number in range(60):
+        owners = [{**owner, "controller": True}]
+        meta = {"name": f"evil{number}", "ownerReferences": owners, "finalizers": ["example.com/stay"]}
+        fleet.do(cell.client.create(msgspec.convert({"metadata": meta, "spec": body}, Instance)))
+    apply(fleet, workload("other", replicas=3))
+    assert is_heard(fleet)
+    assert ready(fleet, "other") == 3

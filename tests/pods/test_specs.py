@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -34,14 +35,25 @@ def the_container(obj: Instance, **sizes: Size) -> dict[str, Any]:
     return found
 
 
-def test_nothing_in_a_command_or_a_value_is_filled_in_by_the_cluster() -> None:
-    env = [{"name": "A", "value": "$(HOME)"}]
-    made = the_container(an_instance(container={"command": ["echo", "$(HOME)"], "args": ["$HOME"], "env": env}))
-    assert (made["command"], made["args"], made["env"]) == (
-        ["echo", "$$(HOME)"],
-        ["$HOME"],
-        [{"name": "A", "value": "$$(HOME)"}],
+def filled_in(text: str, values: dict[str, str]) -> str:
+    """What a kubelet makes of a text: `$(NAME)` is a variable, `$$` is `$`, and any other `$` is itself."""
+    return re.sub(
+        r"\$(\$|\(([^)]*)\))",
+        lambda found: "$" if found[1] == "$" else values.get(found[2], found[0]),
+        text,
+        flags=re.DOTALL,
     )
+
+
+@pytest.mark.parametrize(
+    "text", ["$(HOME)", "$$(HOME)", "$$$(HOME)", "$HOME", "kill $$", "$", "$$", "$(", "a$(b$(HOME)"]
+)
+def test_nothing_in_a_command_or_a_value_is_filled_in_by_the_cluster(text: str) -> None:
+    probe = {"exec": {"command": [text]}}
+    said = {"command": [text], "args": [text], "env": [{"name": "A", "value": text}], "readinessProbe": probe}
+    made = the_container(an_instance(container=said))
+    commands = [*made["command"], *made["args"], made["env"][0]["value"], *made["readinessProbe"]["exec"]["command"]]
+    assert [filled_in(one, {"HOME": "/root"}) for one in commands] == [text] * 4
 
 
 def test_what_a_container_may_use_is_its_own_word_and_else_its_share_is_requested() -> None:
@@ -123,6 +135,18 @@ def test_one_that_ran_out_of_memory_says_so_and_counts_on() -> None:
     assert "OutOfMemory" in found.obstacle.message
     run = found.runs["main"]
     assert (run.number, run.exit and run.exit.reason) == (6, "OutOfMemory"), "4 runs were in an earlier Pod"
+
+
+def test_whatever_a_cluster_says_of_a_pod_is_read() -> None:
+    said = {"type": "t" * 400, "status": "Odd", "reason": "r" * 2_000, "message": "m" * 50_000}
+    found = statuses.observed(an_instance(), a_pod(conditions=[said]))
+    assert found.runs == {} and found.obstacle is not None
+
+
+def test_a_number_of_runs_that_nobody_counts_to_is_none() -> None:
+    pod = a_pod()
+    pod.metadata.annotations["rota.dev/run"] = "9" * 5_000
+    assert statuses.first_run(pod) == 0
 
 
 def test_a_pod_that_was_evicted_before_it_ran_has_ended() -> None:

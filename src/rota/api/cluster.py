@@ -9,8 +9,18 @@ from typing import Annotated
 from msgspec import field
 
 from rota.api.kind import BY_BUCKET, Kind, kind
-from rota.api.meta import Condition, Object
+from rota.api.meta import Object
 from rota.api.model import JSONObject, Model, Time, doc
+
+
+class ClusterCondition(Model):
+    """One aspect of the state of a cluster's object."""
+
+    type: Annotated[str, doc("Type of the condition, such as PodScheduled.")] = ""
+    status: Annotated[str, doc("True, False or Unknown.")] = ""
+    reason: Annotated[str, doc("Machine-readable reason for the status.")] = ""
+    message: Annotated[str, doc("Human-readable message about the status.")] = ""
+    last_transition_time: Annotated[Time | None, doc("Time at which the status last changed.")] = None
 
 
 class StateRunning(Model):
@@ -64,7 +74,7 @@ class PodStatus(Model):
     phase: Annotated[str, doc("Pending, Running, Succeeded, Failed or Unknown.")] = ""
     reason: Annotated[str, doc("Machine-readable reason, such as Evicted or NodeLost.")] = ""
     message: Annotated[str, doc("Human-readable message.")] = ""
-    conditions: Annotated[list[Condition], doc("Conditions of the Pod: PodScheduled, Ready and others.")] = []
+    conditions: Annotated[list[ClusterCondition], doc("Conditions of the Pod: PodScheduled, Ready and others.")] = []
     pod_ip: Annotated[str, doc("IP address of the Pod.")] = field(default="", name="podIP")
     start_time: Annotated[Time | None, doc("Time at which the kubelet acknowledged the Pod.")] = None
     init_container_statuses: Annotated[list[ContainerStatus], doc("Statuses of the init containers and sidecars.")] = []
@@ -84,7 +94,7 @@ class VolumeClaimStatus(Model):
 
     phase: Annotated[str, doc("Pending, Bound or Lost.")] = ""
     capacity: Annotated[dict[str, str], doc("Capacity of the bound volume.")] = {}
-    conditions: Annotated[list[Condition], doc("Conditions of the claim, such as Resizing.")] = []
+    conditions: Annotated[list[ClusterCondition], doc("Conditions of the claim, such as Resizing.")] = []
 
 
 @kind("persistentvolumeclaims", group="", version="v1", served=False)
@@ -112,7 +122,7 @@ class NodeSpec(Model):
 class NodeStatus(Model):
     """Status of a node, reported by its kubelet."""
 
-    conditions: Annotated[list[Condition], doc("Conditions of the node: Ready, MemoryPressure and others.")] = []
+    conditions: Annotated[list[ClusterCondition], doc("Conditions of the node: Ready, MemoryPressure and others.")] = []
     capacity: Annotated[dict[str, str], doc("Total resources of the node.")] = {}
     allocatable: Annotated[dict[str, str], doc("Resources of the node that are available to Pods.")] = {}
 

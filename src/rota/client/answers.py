@@ -11,10 +11,15 @@ import msgspec
 from rota.api import Kind
 from rota.api.problems import NOT_JSON
 from rota.client.connection import Headers, Response, header
+from rota.client.shallow import shallow
 from rota.registry import Answer, ApiError, Listing, Operation, WatchEvent
 
 DIGITS_MAX = 19
 """Digits of a resource version."""
+ITEMS_DEPTH = 2
+"""Objects and lists around an item of a list."""
+METADATA_DEPTH = 2
+"""Objects around a field of an object's metadata."""
 SHOWN_CHARACTERS_MAX = 500
 """Characters shown of an answer that is no Status."""
 
@@ -38,6 +43,8 @@ REASONS = {
 }
 
 T = TypeVar("T")
+_EVENT = re.compile(rb'\s*\{\s*"type"\s*:\s*"([A-Z]{1,16})"\s*,\s*"object"\s*:')
+"""The beginning of an event, as every API server writes it."""
 _WARNING = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
 
 
@@ -131,32 +138,57 @@ def _is_held(obj: _Object) -> bool:
 
 def listing(kind: Kind, response: Response) -> Listing:
     """Decode a list."""
-    found = _decoded(_list, response)
+    found, items = _items(response)
     if found.kind == "Status":
         return Listing([], 0)
-    items = [bytes(raw) for raw in found.items or ()]
     if not kind.custom:
         items = [_named(kind, item) for item in items]
     meta = found.metadata
     return Listing(items, _revision(meta.resource_version), meta.continue_, meta.remaining)
 
 
+def _items(response: Response) -> tuple[_List, list[bytes]]:
+    """Decode a list, and split it into its items, whose values may be nested more deeply than can be decoded."""
+    try:
+        found = _list.decode(response.body)
+    except RecursionError:
+        text, items = shallow(response.body, ITEMS_DEPTH)
+        return _decoded(_list, response._replace(body=text)), items
+    except NOT_JSON as error:
+        raise _not_json(response, error) from None
+    return found, [bytes(raw) for raw in found.items or ()]
+
+
 def _named(kind: Kind, item: bytes) -> bytes:
     """Add apiVersion and kind to an item. Kubernetes leaves them out of the lists of its own kinds."""
-    if _object.decode(item).kind:
+    if _head(item).kind:
         return item
     start = f'{{"apiVersion":"{kind.api_version}","kind":"{kind.name}",'.encode()
     return start + item[1:]
 
 
+def _head(value: bytes) -> _Object:
+    """Decode the identity of an object, whose values may be nested more deeply than can be decoded."""
+    try:
+        return _object.decode(value)
+    except RecursionError:
+        return _object.decode(shallow(value, METADATA_DEPTH).text)
+
+
 def event(line: bytes) -> WatchEvent:
     """Decode one line of a watch. An error in it is raised."""
     try:
-        decoded = _event.decode(line)
-        raw = bytes(decoded.object)
-        if decoded.type == "ERROR":
+        try:
+            decoded = _event.decode(line)
+            type_, raw = decoded.type, bytes(decoded.object)
+        except RecursionError:
+            found = _EVENT.match(line)
+            if found is None:
+                raise
+            type_, raw = found[1].decode(), line.rstrip()[found.end() : -1]
+        if type_ == "ERROR":
             raise _refused(_status.decode(raw), 500)
-        return WatchEvent(decoded.type, raw, _revision(_object.decode(raw).metadata.resource_version))
+        return WatchEvent(type_, raw, _revision(_head(raw).metadata.resource_version))
     except NOT_JSON as error:
         raise ApiError(502, "BadGateway", f"a line of the watch is no event: {error}: {_shown(line)}") from None
 
@@ -223,9 +255,13 @@ def _decoded(decoder: msgspec.json.Decoder[T], response: Response) -> T:
     try:
         return decoder.decode(response.body)
     except NOT_JSON as error:
-        what = header(response.headers, "content-type") or "something"
-        message = f"the server answered {what} that is not the JSON of an object ({error}): {_shown(response.body)}"
-        raise ApiError(502, "BadGateway", f"{message}; is there a proxy in between?") from None
+        raise _not_json(response, error) from None
+
+
+def _not_json(response: Response, error: Exception) -> ApiError:
+    what = header(response.headers, "content-type") or "something"
+    message = f"the server answered {what} that is not the JSON of an object ({error}): {_shown(response.body)}"
+    return ApiError(502, "BadGateway", f"{message}; is there a proxy in between?")
 
 
 def _revision(text: str) -> int:

@@ -4,6 +4,8 @@
 - When the server no longer has the history that the cache needs (410), it lists again and reports the differences.
 - A lost connection continues where it was. Until then `error` has the reason.
 - Writes of this process can be shown at once, before the watch brings them; older changes are then dropped.
+- An object that cannot be read, because its server admits what its type does not, is absent, with a warning. All others
+  go on.
 """
 
 from __future__ import annotations
@@ -13,11 +15,16 @@ import logging
 import random
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from rota.api import Kind, Object
-from rota.client.client import ALL_NAMESPACES, Change, Client, KindOf, ObjectList
+from rota.api.problems import NOT_JSON
+from rota.client.answers import METADATA_DEPTH
+from rota.client.client import ALL_NAMESPACES, Change, Client, ObjectList
 from rota.client.requests import Sleep
+from rota.client.shallow import shallow
 from rota.registry import ApiError
 
 log = logging.getLogger(__name__)
@@ -44,6 +51,42 @@ class Update(NamedTuple, Generic[T]):
     new: T | None
 
 
+class _Identity(msgspec.Struct):
+    """The part of metadata that every server writes in one form."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class _Unreadable(msgspec.Struct):
+    """Stands for an object that its type cannot read."""
+
+    metadata: _Identity
+    why: str = msgspec.field(default="", name="-why")
+
+
+_unreadable = msgspec.json.Decoder(_Unreadable)
+
+
+class _Reader(Generic[T]):
+    """Names a kind whose objects are read one by one: what one of them holds keeps no other from being read."""
+
+    def __init__(self, type_: type[T]) -> None:
+        self._type = type_
+
+    @property
+    def api(self) -> Kind:
+        return self._type.api
+
+    def decode(self, value: bytes) -> T | _Unreadable:
+        try:
+            return self._type.decode(value)
+        except NOT_JSON as error:
+            found = _unreadable.decode(shallow(value, METADATA_DEPTH).text)
+            return msgspec.structs.replace(found, why=str(error))
+
+
 Indexer = Callable[[T], Iterable[Hashable]]
 Listener = Callable[[Update[T]], None]
 
@@ -65,8 +108,7 @@ class Cache(Generic[T]):
         self._client = client
         self._sleep = sleep
         self._type = kind
-        # The type checker cannot prove this while the class is a variable.
-        self._kind = cast("KindOf[T]", kind)
+        self._reader = _Reader(kind)
         self._namespace = namespace
         self._labels = labels
         self._fields = fields
@@ -78,6 +120,8 @@ class Cache(Generic[T]):
         """The versions of shown objects that the watch has not brought yet."""
         self._gone: set[str] = set()
         """The uids of objects that were shown as deleted, and whose deletion the watch has not brought yet."""
+        self._unread: set[Key] = set()
+        """The objects that the server has and that cannot be read."""
         self._synced = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.resource_version = ""
@@ -141,6 +185,12 @@ class Cache(Generic[T]):
 
     # Showing.
 
+    def show_written(self, value: bytes) -> None:
+        """Show an object as a server returned it, in JSON. One that cannot be read is left to the watch."""
+        obj = self._reader.decode(value)
+        if not isinstance(obj, _Unreadable):
+            self.show(obj)
+
     def show(self, obj: T) -> None:
         """Show an object as a server returned it, unless the watch has a newer version already."""
         meta, key = obj.metadata, _key(obj)
@@ -174,7 +224,7 @@ class Cache(Generic[T]):
             return None
         return int(version) if int(version) > int(self.resource_version) else None
 
-    def _is_shown(self, change: Change[T], obj: T) -> bool:
+    def _is_shown(self, change: Change[T | _Unreadable], obj: T | _Unreadable) -> bool:
         """Report whether a change is not newer than what was shown of its object."""
         key, uid = _key(obj), obj.metadata.uid
         if uid in self._gone:
@@ -217,10 +267,11 @@ class Cache(Generic[T]):
 
     async def _relist(self) -> None:
         listed: dict[Key, T] = {}
+        self._unread.clear()
         continue_ = ""
         while True:
-            page: ObjectList[T] = await self._client.list(
-                self._kind,
+            page: ObjectList[T | _Unreadable] = await self._client.list(
+                self._reader,
                 namespace=self._namespace,
                 labels=self._labels,
                 fields=self._fields,
@@ -228,7 +279,8 @@ class Cache(Generic[T]):
                 continue_=continue_,
             )
             for obj in page.items:
-                listed[_key(obj)] = obj
+                if (readable := self._readable(obj)) is not None:
+                    listed[_key(obj)] = readable
             continue_ = page.continue_
             if not continue_:
                 break
@@ -237,21 +289,21 @@ class Cache(Generic[T]):
         self._gone.clear()
         for key in [key for key in self._objects if key not in listed]:
             self._change(key, None)
-        for key, obj in listed.items():
+        for key, new in listed.items():
             known = self._objects.get(key)
-            if known is not None and known.metadata.uid != obj.metadata.uid:
+            if known is not None and known.metadata.uid != new.metadata.uid:
                 # A new object of the same name: the known one was deleted.
                 self._change(key, None)
                 known = None
-            if known is None or known.metadata.resource_version != obj.metadata.resource_version:
-                self._change(key, obj)
+            if known is None or known.metadata.resource_version != new.metadata.resource_version:
+                self._change(key, new)
         self.resource_version = page.resource_version
 
     async def _follow(self) -> bool:
         """Watch until the watch ends. Returns whether it brought anything."""
         received = False
         changes = self._client.watch(
-            self._kind,
+            self._reader,
             namespace=self._namespace,
             labels=self._labels,
             fields=self._fields,
@@ -261,12 +313,28 @@ class Cache(Generic[T]):
         try:
             async for change in changes:
                 received, self.error = True, None
-                if change.object is not None and not self._is_shown(change, change.object):
-                    self._change(_key(change.object), None if change.type == "DELETED" else change.object)
+                obj = change.object
+                if obj is not None and not self._is_shown(change, obj):
+                    new = self._readable(obj)
+                    if change.type == "DELETED":
+                        new = None
+                        self._unread.discard(_key(obj))
+                    self._change(_key(obj), new)
                 self.resource_version = change.resource_version
         finally:
             await changes.aclose()  # type: ignore[attr-defined]
         return received
+
+    def _readable(self, obj: T | _Unreadable) -> T | None:
+        """Return an object, or None if it cannot be read. The first time that is so, it is logged."""
+        key = _key(obj)
+        if not isinstance(obj, _Unreadable):
+            self._unread.discard(key)
+            return obj
+        if key not in self._unread:
+            self._unread.add(key)
+            log.warning("%s cannot be read, and counts as absent: %s", self.kind.key(*key), obj.why)
+        return None
 
     def _change(self, key: Key, new: T | None) -> None:
         old = self._objects.get(key)

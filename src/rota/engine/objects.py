@@ -291,7 +291,7 @@ class CachedObjects:
 
     def show(self, kind: Kind, value: bytes) -> None:
         if kind in self._caches:
-            self._caches[kind].show(kind.type.decode(value))
+            self._caches[kind].show_written(value)
 
     def show_gone(self, kind: Kind, key: Key, uid: str) -> None:
         if kind in self._caches:

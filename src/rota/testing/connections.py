@@ -179,7 +179,11 @@ class SimulatedHub:
             raise ApiError(413, "RequestEntityTooLarge", f"the report has {len(sent)} bytes")
         if self._hub.reports is None:
             raise ConnectionRefusedError("the hub is down")
-        receiving = self._hub.request(self._hub.reports.receive(self._cell, msgspec.json.decode(sent, type=Report)))
+        try:
+            report = msgspec.json.decode(sent, type=Report)
+        except msgspec.MsgspecError as error:
+            raise ApiError(400, "BadRequest", f"this is no report of a cell: {error}") from None
+        receiving = self._hub.request(self._hub.reports.receive(self._cell, report))
         try:
             return await asyncio.shield(receiving)
         except asyncio.CancelledError:

@@ -22,9 +22,9 @@ from rota.client.requests import Sleep
 from rota.control.cells.binding import TRAVELLING
 from rota.control.cells.counting import LinkCounting
 from rota.control.cells.fence import Fence, Moment
-from rota.control.cells.messages import DEPLOYMENTS_MAX, Answer, Report
+from rota.control.cells.messages import DEPLOYMENTS_MAX, NAME_LENGTH_MAX, Answer, Report
 from rota.control.cells.mirror import Mirror
-from rota.control.cells.names import BOUND_NAME, BOUND_NAMESPACE, source_of, store_identity
+from rota.control.cells.names import BOUND_NAME, BOUND_NAMESPACE, mirrored_source, store_identity
 from rota.control.cells.outbox import Outbox
 from rota.control.gate import status_of
 from rota.control.quotas.amounts import Amount, amount_of, used_of
@@ -53,7 +53,9 @@ COUNT_SECONDS = 1.0
 ORPHANS_MAX = 200
 TROUBLES = (ApiError, OSError, TimeoutError, *NOT_JSON)
 """Errors of the connection, and of a hub, which may answer anything. None of them ends the link."""
-REFUSED = (400, 413, 422)
+FORBIDDEN = 403
+"""The status code of a report about what is not this cell's; and of a token that has no right any more."""
+REFUSED = (400, FORBIDDEN, 413, 422)
 """Status codes of reports that the hub refuses for good."""
 
 
@@ -141,32 +143,39 @@ class Link:
         self._outbox = Outbox(self._objects, self._clock, self._news.set)
         delay, interval = RETRY_SECONDS_FIRST, INTERVAL_SECONDS
         deployments_max = DEPLOYMENTS_MAX
+        # After a refusal, a report without deployments: whatever the hub refuses of one of them, the cell lives.
+        is_refused = was_answered = False
         try:
             while get(self._objects, Cell, self._cell) is None:
                 # A controller creates it at the server's first start.
                 await sleep(self._clock, COALESCE_SECONDS)
             while True:
-                reports, taken = self._outbox.take(deployments_max)
+                reports, taken = self._outbox.take(0 if is_refused else deployments_max)
                 sent = Moment.now(self._clock)
                 try:
                     answer = await self._exchange(self._report(reports))
                 except TROUBLES as error:
                     self._counting.failed(error)
-                    await self._write_status(False, *_reason(error))
-                    if _is_refused(error) and len(reports) == 1:
-                        # Dropped: a refused deployment must not hold up the others, nor the sign of life.
+                    is_refused = bool(reports) and _is_refused(error)
+                    if not is_refused:
+                        await self._write_status(False, *_reason(error))
+                    is_own = was_answered or not _is_forbidden(error)
+                    was_answered = False
+                    if is_refused and is_own and len(reports) == 1:
+                        # Dropped: a refused deployment must not hold up the others.
                         log.warning(
                             "the hub refuses the report of %s/%s: %s", reports[0].namespace, reports[0].name, error
                         )
                     else:
                         self._outbox.put_back(taken)
-                        deployments_max = 1 if _is_refused(error) else deployments_max
+                        deployments_max = 1 if is_refused else deployments_max
                     await sleep(self._clock, max(delay * random.uniform(0.5, 1.0), _asked_seconds(error)))
                     delay = min(delay * 2, RETRY_SECONDS_MAX)
                     if delay >= RETRY_SECONDS_MAX:
                         self._outbox.announce()
                     continue
                 self._counting.answered(answer, self._clock.now() - sent.uptime)
+                is_refused, was_answered = False, True
                 if answer.late is not None:
                     self._count_on(answer.late, taken)
                     await sleep(self._clock, delay * random.uniform(0.5, 1.0))
@@ -275,10 +284,10 @@ class Link:
             return []
         found = []
         for obj in cast("list[WorkloadDeployment]", self._objects.list(WorkloadDeployment.api)):
-            source, meta = source_of(obj), obj.metadata
+            source, meta = mirrored_source(obj), obj.metadata
             where = meta.annotations.get(BOUND_NAMESPACE, ""), meta.annotations.get(BOUND_NAME, "")
             if source is not None and not self._bound.has(WorkloadDeployment.api, *where):
-                found.append(f"{source.namespace}/{source.name}")
+                found.append(f"{source.namespace}/{source.name}"[:NAME_LENGTH_MAX])
         return found[:ORPHANS_MAX]
 
     # The identity of the hub.
@@ -360,6 +369,10 @@ MIRRORED: tuple[type[Object], ...] = (WorkloadDeployment, *TRAVELLING, InstanceT
 
 def _is_refused(error: Exception) -> bool:
     return isinstance(error, ApiError) and error.code in REFUSED
+
+
+def _is_forbidden(error: Exception) -> bool:
+    return isinstance(error, ApiError) and error.code == FORBIDDEN
 
 
 def _asked_seconds(error: Exception) -> float:

@@ -12,6 +12,7 @@ import msgspec
 from rota.api.cell import Used
 from rota.api.instance import InstanceSpec, InstanceStatus
 from rota.api.workload import WorkloadDeploymentStatus
+from rota.control.cells.names import UID_LENGTH_MAX
 
 REPORT_BYTES_MAX = 3 * 1024 * 1024
 """A larger report is refused with 413."""
@@ -27,7 +28,7 @@ EVENTS_MAX = 20
 REASON_LENGTH_MAX = 128
 MESSAGE_LENGTH_MAX = 1024
 NAME_LENGTH_MAX = 253
-IDENTITY_LENGTH_MAX = 64
+IDENTITY_LENGTH_MAX = UID_LENGTH_MAX
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
 Uid = Annotated[str, msgspec.Meta(min_length=1, max_length=IDENTITY_LENGTH_MAX)]

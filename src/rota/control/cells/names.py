@@ -29,6 +29,7 @@ BOUNDED = "rota.dev/bounded"
 ADOPTED = "rota.dev/adopted"
 """Annotation of a bound deployment and of its mirror: the time at which a person last confirmed the state of a hub that
 was restored from a backup."""
+UID_LENGTH_MAX = 64
 GENERATION = re.compile("[0-9]{1,18}")
 MOVING_SINCE = "rota.dev/moving-since"
 """Annotation of a deployment at the hub: the generation of the last change of `onCellLost` or `leaseSeconds`; without
@@ -71,6 +72,17 @@ def source_of(obj: Object) -> Source | None:
         found[SOURCE_UID],
         int(generation) if GENERATION.fullmatch(generation) else 0,
     )
+
+
+def mirrored_source(obj: Object) -> Source | None:
+    """Return the source of an object that the mirror of a cell made; None: it did not make it.
+
+    Whoever writes deployments in a cell on a cluster can give them annotations of any kind.
+    """
+    source, meta = source_of(obj), obj.metadata
+    if source is None or (source.namespace, source.name) != (meta.namespace, meta.name):
+        return None
+    return source if 0 < len(source.uid) <= UID_LENGTH_MAX else None
 
 
 def store_identity(objects: Objects) -> str:

@@ -24,7 +24,8 @@ from rota.control.cells.messages import (
     Gone,
     InstanceReport,
 )
-from rota.control.cells.names import SYNCED, Source, source_of
+from rota.control.cells.names import SYNCED, Source, mirrored_source
+from rota.control.cells.receiving import is_numbered
 from rota.control.gate import status_of
 from rota.control.instances.names import controller_of
 from rota.engine.clock import Clock
@@ -125,7 +126,7 @@ class Outbox:
 
     def _source_uid(self, key: Key) -> str:
         found = get(self._objects, WorkloadDeployment, key.name, key.namespace)
-        source = source_of(found) if found is not None else None
+        source = mirrored_source(found) if found is not None else None
         return source.uid if source is not None else ""
 
     def _deployment_changed(self, kind: Kind, update: Update[Any]) -> None:
@@ -134,14 +135,14 @@ class Outbox:
             self._deployments.pop(old.metadata.uid, None)
             self._news.pop(old.metadata.uid, None)
             return
-        source = source_of(new)
+        source = mirrored_source(new)
         if source is None:
             return
         # It exists here again, as after a restore of the hub.
         self._released.pop(source.uid, None)
         uid = new.metadata.uid
         self._deployments[uid] = update.key
-        if old is None or old.status != new.status or source_of(old) != source:
+        if old is None or old.status != new.status or mirrored_source(old) != source:
             self._news.setdefault(uid, _News())
             self._on_news()
 
@@ -152,6 +153,8 @@ class Outbox:
             return
         if old is not None and new is not None and old.status == new.status and old.metadata.uid == new.metadata.uid:
             return
+        if not is_numbered(owner.name, new or old):
+            return  # Nobody's: the hub would refuse the report.
         self._digests.update(old, new)
         news = self._news.setdefault(owner.uid, _News())
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
@@ -164,7 +167,9 @@ class Outbox:
     def _event_changed(self, kind: Kind, update: Update[Any]) -> None:
         """Take an Event of this cell's controllers about an object of the hub."""
         old, new = cast("Event | None", update.old), cast("Event | None", update.new)
-        if new is None or new.reporting_component != COMPONENT or (old is not None and old.count == new.count):
+        if new is None or not new.reason or new.reporting_component != COMPONENT:
+            return
+        if old is not None and old.count == new.count:
             return
         about, namespace = new.involved_object, new.involved_object.namespace or ""
         owner, instance = about.uid or "", ""
@@ -177,7 +182,7 @@ class Outbox:
         news = self._news.setdefault(owner, _News())
         if len(news.events) < EVENTS_MAX:
             reported = EventReport(
-                reason=(new.reason or "")[:REASON_LENGTH_MAX],
+                reason=new.reason[:REASON_LENGTH_MAX],
                 message=(new.message or "")[:MESSAGE_LENGTH_MAX],
                 instance=instance,
                 warning=new.type == "Warning",
@@ -257,14 +262,15 @@ class Outbox:
         self._refusals = {**dict.fromkeys(refusals), **self._refusals}
 
     def _instances(self, uid: str) -> list[Instance]:
-        return cast("list[Instance]", [*self._objects.owned(Instance.api, uid)])
+        owned = cast("list[Instance]", self._objects.owned(Instance.api, uid))
+        return [one for one in owned if is_numbered(self._deployments[uid].name, one)]
 
     def _report(self, uid: str, news: _News, room: ReportRoom) -> tuple[DeploymentReport | None, _News, _News]:
         """Return the report of a deployment as far as there is room, the news in it, and the rest."""
         sent, rest = _News(), _News()
         key = self._deployments[uid]
         obj = get(self._objects, WorkloadDeployment, key.name, key.namespace)
-        source = source_of(obj) if obj is not None else None
+        source = mirrored_source(obj) if obj is not None else None
         if obj is None or source is None:
             return None, sent, rest
         changed = []

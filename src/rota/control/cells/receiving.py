@@ -96,6 +96,14 @@ def receive(deployment: WorkloadDeployment, known: InstanceCopies, report: Deplo
     return Receipt(create, [*delete.values()], statuses, _status(deployment, report))
 
 
+def is_numbered(deployment: str, instance: Instance) -> bool:
+    """Report whether an instance has the name that its number has in a deployment of this name."""
+    number = instance.spec.ordinal
+    return number < REPLICAS_MAX and instance.metadata.name == instance_name(
+        WorkloadDeployment.api.name, deployment, number
+    )
+
+
 def _uid(instance: Instance) -> str:
     """Return the uid of an instance in its cell."""
     return instance.metadata.annotations.get(CELL_UID, "")

@@ -10,7 +10,7 @@ import msgspec
 from rota.api import Instance, ObjectMeta, OwnerReference
 from rota.api.cluster import NetworkPolicy, PersistentVolumeClaim, Pod
 from rota.api.egress import Network
-from rota.api.instance import Container
+from rota.api.instance import Container, Probe
 from rota.api.parts import EnvVar, Resources
 from rota.control.holds.options import as_held, has_runner
 from rota.control.instances import Size, storage_name
@@ -175,8 +175,8 @@ def _container(
             for one in _named_ports(container)
         ],
         "resources": _resources(container.resources, sizes.get(container.name)),
-        "readinessProbe": _builtins(container.readiness_probe),
-        "livenessProbe": _builtins(container.liveness_probe),
+        "readinessProbe": _probe(container.readiness_probe),
+        "livenessProbe": _probe(container.liveness_probe),
         "volumeMounts": mounts,
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -194,8 +194,8 @@ def _named_ports(container: Container) -> Iterator[Any]:
 
 
 def _literal(text: str) -> str:
-    """Keep Kubernetes from filling in variables: on one machine nobody does."""
-    return text.replace("$(", "$$(")
+    """Keep Kubernetes from filling in variables, and from taking two `$` for one: on one machine nobody does."""
+    return text.replace("$", "$$")
 
 
 def _variable(one: EnvVar) -> dict[str, Any]:
@@ -246,6 +246,13 @@ def _volumes(obj: Instance) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
         volumes.append({"name": STORAGE_VOLUME, "persistentVolumeClaim": {"claimName": storage_name(obj)}})
         mounts.append({"name": STORAGE_VOLUME, "mountPath": obj.spec.storage.path})
     return volumes, mounts
+
+
+def _probe(probe: Probe | None) -> dict[str, Any] | None:
+    said: dict[str, Any] | None = _builtins(probe)
+    if said is not None and "exec" in said:
+        said["exec"] = {"command": [_literal(one) for one in said["exec"]["command"]]}
+    return said
 
 
 def _builtins(value: Any) -> Any:

@@ -28,6 +28,7 @@ ENDED = frozenset(("Succeeded", "Failed"))
 """Phases of a Pod in which nothing of it runs, nor is started again."""
 WORDS = {"OOMKilled": "OutOfMemory", "Completed": "", "Error": ""}
 """Reasons of an end, as Rota says them."""
+RUN_DIGITS_MAX = 18
 LINES_LENGTH_MAX = 2_048
 ENDING = Obstacle("Provisioning", "its Pod is ending; another one is made when it is gone")
 
@@ -72,7 +73,7 @@ def runs(pod: Pod) -> dict[str, Run]:
 def first_run(pod: Pod) -> int:
     """The number of the first run of each container of a Pod."""
     said = pod.metadata.annotations.get(RUN, "")
-    return int(said) if said.isdecimal() else 0
+    return int(said) if said.isdecimal() and len(said) <= RUN_DIGITS_MAX else 0
 
 
 def addresses(obj: Instance, pod: Pod | None) -> list[Address]:
