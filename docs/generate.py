@@ -26,8 +26,9 @@ AREAS = {
     "tokens, roles, every way in": "callers doors edge_matrix matrix privileges inputs reach revoking roles small_ways",
     "other tenants": "branches budgets images limits looks owners slots standing_still turns",
     "cells, hubs, clusters": "cells cluster_hubs fleets foreign_objects",
-    "what is sent, and how much of it": "answers batches crowds graphs hijacked_runners lies memory nesting outcomes "
-    "quantities requests shapes sizes system template_sizes templates terminals under_way watchers websockets",
+    "what is sent, and how much of it": "answers batches crowds graphs hijacked_runners lies memory nesting "
+    "outcomes pipelining quantities requests shapes sizes system template_sizes templates terminals "
+    "under_way watchers websockets",
     "the audit trail": "leaving trail",
 }
 TABLE_BEGIN, TABLE_END = "| attack on | tests |\n", "\n\n"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rota.registry import roles
 from rota.runtime import sandbox
 from rota.server.auth import BRIEF_PREFIX, BRIEF_SECONDS_MAX, HomeDamaged, Tokens
 from rota.server.http import Request, Stream
@@ -211,6 +212,28 @@ async def test_to_write_a_role_that_has_more_than_oneself(space: Server) -> None
     headers = {"Content-Type": "application/json-patch+json"}
     assert await status(one, "PATCH", f"{ROLES}/delegate", added, headers=headers) == 403
     assert (await space.ask("GET", f"{ROLES}/delegate")).json["rules"][1]["verbs"] == ["get", "list"]
+
+
+async def test_to_keep_everybody_waiting_by_a_role_with_very_many_permissions(
+    space: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is compared with each rule of its writer, and those may be as many as a Role may have."""
+    own = rule("*", "*", "r", *[f"name-{i}" for i in range(63)], group="*")
+    one = await role(space, "delegate", *[own] * 31, rule("*", "roles", group="rbac.authorization.k8s.io"))
+    compared, meets = [0], roles._meets
+
+    def counted(*about: Any) -> bool:
+        compared[0] += 1
+        return meets(*about)
+
+    monkeypatch.setattr(roles, "_meets", counted)
+    many = {"verbs": ["get"], "apiGroups": ["a.b"], "resources": [f"many{i}" for i in range(32)]}
+    wanted = [many | {"apiGroups": [f"g{i}.{j}" for i in range(8)], "resourceNames": ["r"]} for j in range(32)]
+    refused = await one.ask("POST", ROLES, named("less", rules=wanted))
+    assert (refused.status, "8192 permissions" in refused.json["message"]) == (403, True)
+    again = {"verbs": ["get"] * 16, "apiGroups": ["a.b"] * 8, "resources": ["many"] * 32, "resourceNames": ["r"] * 64}
+    assert await status(one, "POST", ROLES, named("less", rules=[again] * 32)) == 201
+    assert compared[0] <= roles.COMPARED_MAX * 32
 
 
 async def test_to_write_roles_as_a_deployer(attacker: Deployer) -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rota.client.websocket import WebSocket, framing
-from rota.client.websocket.connection import CONTROLS_PER_SECOND_MAX, FRAMES_PER_TURN_MAX
+from rota.client.websocket.connection import CONTROLS_PER_SECOND_MAX, FRAMES_AT_ONCE_MAX, FRAMES_PER_TURN_MAX
 from rota.client.websocket.framing import FRAGMENTS_FREE, Framing, Violation
 from rota.server.http import Response
 from rota.server.http_server import HttpServer
@@ -174,3 +174,40 @@ async def test_to_keep_everybody_waiting_for_many_small_messages(site: Site, mon
     others.cancel()
     assert site.received == [struct.pack(">I", i) for i in range(count)]
     assert most[0] <= 2 * FRAMES_PER_TURN_MAX
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+@pytest.mark.parametrize("fragments", [1, 1000])
+async def test_to_keep_everybody_waiting_by_many_frames_on_many_connections(
+    site: Site, monkeypatch: pytest.MonkeyPatch, fragments: int, *, leaves: bool
+) -> None:
+    """However many connections have frames that wait, and however many frames a message has."""
+    connections, count = 20, 10_000 // fragments
+    most, taken = [0], [0]
+    frame = Framing._frame
+
+    def counted(self: Framing) -> tuple[bool, int, bytes] | None:
+        taken[0] += 1
+        most[0] = max(most[0], taken[0])
+        return frame(self)
+
+    async def turns() -> None:
+        while True:
+            await asyncio.sleep(0)
+            taken[0] = 0
+
+    monkeypatch.setattr(Framing, "_frame", counted)
+    others = asyncio.create_task(turns())
+    opened = [(await site.open())[1] for _ in range(connections)]
+    first = b"\x02" if fragments > 1 else b"\x82"
+    middle, last = b"\x00" + MASK, b"\x80" + MASK
+    message = first + MASK + (middle * (fragments - 2) + last if fragments > 1 else b"")
+    for writer in opened:
+        writer.write(message * count)
+    if leaves:
+        for writer in opened:
+            writer.close()
+    await until_async(lambda: len(site.received) == connections * count, lambda: len(site.received))
+    others.cancel()
+    # Each looks once more, and finds no whole frame.
+    assert most[0] <= 2 * (FRAMES_PER_TURN_MAX + connections * (FRAMES_AT_ONCE_MAX + 1))

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rota.store import Store
 
 ALL = "*"
+COMPARED_MAX = 1000
+"""Permissions of a Role, each of a verb, a group and a resource, that are compared with those of its writer."""
 DECODED_MAX = 1024
 """Bound on the cached rules of Roles."""
 
@@ -60,10 +62,26 @@ def check(kind: Kind, new: dict[str, Any], held: Rules) -> None:
     """Raise Forbidden for a Role with permissions that its writer does not hold."""
     if kind is not Role.api:
         return
-    for i, rule in enumerate(msgspec.convert(new.get("rules") or [], list[PolicyRule])):
+    name = new["metadata"].get("name", "")
+    rules = [_once(rule) for rule in msgspec.convert(new.get("rules") or [], list[PolicyRule])]
+    count = sum(len(rule.verbs) * len(rule.api_groups) * len(rule.resources) for rule in rules)
+    if count > COMPARED_MAX:
+        message = f"{count} permissions are more than are compared with one's own, which is {COMPARED_MAX}: use `*`"
+        raise errors.forbidden(kind, name, message)
+    for i, rule in enumerate(rules):
         for lacking in _lacking(rule, held):
             message = f"rules[{i}]: {lacking}: nobody gives others what they do not have themselves"
-            raise errors.forbidden(kind, new["metadata"].get("name", ""), message)
+            raise errors.forbidden(kind, name, message)
+
+
+def _once(rule: PolicyRule) -> PolicyRule:
+    """Return a rule in which nothing is repeated."""
+    return PolicyRule(
+        verbs=list(dict.fromkeys(rule.verbs)),
+        api_groups=list(dict.fromkeys(rule.api_groups)),
+        resources=list(dict.fromkeys(rule.resources)),
+        resource_names=list(dict.fromkeys(rule.resource_names)),
+    )
 
 
 def _lacking(wanted: PolicyRule, held: Rules) -> Iterator[str]:

@@ -32,6 +32,10 @@ HEADERS_MAX = 128
 FRAMING_FACTOR_MAX = 8
 """Bytes around each byte of a chunked body, besides its trailers. Chunks of one byte have five."""
 PIPELINED_REQUESTS_MAX = 16
+"""Requests of a connection that are parsed and wait. What a client sends behind them is kept as it came."""
+CONTENT_LENGTH_DIGITS = 16
+PARSED_BYTES = 1024
+"""Bytes that are parsed at once where several requests may be: so few wait beyond `PIPELINED_REQUESTS_MAX`."""
 HEAD_SECONDS_MAX = 10.0
 """Time from the first byte of a request to the end of its head."""
 REQUEST_SECONDS_MAX = 30.0
@@ -80,6 +84,13 @@ class Connection(asyncio.Protocol):
         self._incoming: Body | None = None  # the body that is handed over as it comes; its request is the last
         self._lingers_until = 0.0
         self._lingered_bytes = 0
+        self._unparsed = b""  # what came behind requests that wait; nothing more is read meanwhile
+        self._unparsed_held: Held | None = None
+        self._is_paused = False
+        self._has_answered = False  # in this turn of the loop
+        self._goes_on_soon = False  # the next turn is scheduled
+        self._is_deaf = False  # the last request is refused in its turn, and nothing after it is taken
+        self._has_ended = False  # the client sends nothing more, and waits for its answers
         self._is_known = False  # whether the last request was of somebody with a credential
 
     @property
@@ -128,14 +139,42 @@ class Connection(asyncio.Protocol):
             self._writable.set_result(None)
         self._writable = None
         if not self._busy:
-            self._next()
+            self._go_on()
 
     def data_received(self, data: bytes) -> None:
-        if self._last and not self._lingers_until:
+        if self._unparsed:
+            self._keep_unparsed(self._unparsed + data)
             return
-        if self._after is not None:
-            self._put_aside(data)
-            return
+        self._has_answered = False
+        self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        """Parse input until enough requests wait. The rest is kept, and parsed when they are answered."""
+        at = 0
+        while at < len(data):
+            if self._after is not None or self._upgraded is not None:
+                self._put_aside(data[at:])
+                return
+            if self._is_deaf or (self._last and not self._lingers_until):
+                return
+            if len(self._requests) > PIPELINED_REQUESTS_MAX and self._incoming is None:
+                self._keep_unparsed(data[at:])
+                return
+            end = at + self._piece_bytes(len(data) - at)
+            self._feed(data[at:end])
+            at = end
+        if self._began and self._head_done and self._refused is None and self._incoming is None and not self._last:
+            self._hold()
+
+    def _piece_bytes(self, there: int) -> int:
+        """Return the bytes to parse at once. A body is no request, and is parsed as it came."""
+        if self._incoming is not None or self._after is not None:
+            return there
+        length = self._headers.get("content-length", "") if self._began and self._head_done else ""
+        body_left = int(length) - self._body_bytes if length.isdigit() and len(length) < CONTENT_LENGTH_DIGITS else 0
+        return min(there, max(PARSED_BYTES, body_left))
+
+    def _feed(self, data: bytes) -> None:
         if not self._began:
             self._began = self._loop.time()
             self._head_bytes = 0
@@ -149,7 +188,7 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade as upgrade:
             self._put_aside(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
-            self._refuse(400, f"that is not HTTP/1.1: {error}")
+            self._refused = self._refused or (400, f"that is not HTTP/1.1: {error}")
         if self._refused is None and not self._head_done and self._head_bytes > HEAD_BYTES_MAX:
             self._refused = (431, f"the request's head is larger than {HEAD_BYTES_MAX} bytes")
         framing_bytes = self._after_head_bytes - self._body_bytes
@@ -160,15 +199,40 @@ class Connection(asyncio.Protocol):
             if self._refused is not None or self._lingered_bytes > LINGER_BYTES_MAX:
                 self._close()
         elif self._refused is not None:
-            self._refuse(*self._refused)
-        elif self._began and self._head_done and self._incoming is None and not self._last:
-            self._hold()
+            self._refuse_in_turn(*self._refused)
+
+    def _keep_unparsed(self, data: bytes) -> None:
+        """Keep input behind the requests that wait, of somebody's share, and read no more until it is parsed."""
+        self._unparsed = data
+        if self._unparsed_held is None:
+            self._unparsed_held = Held(self._server.memory.bodies, payer_at(self._transport.get_extra_info("peername")))
+        if not self._unparsed_held.may_hold(len(data)):
+            self._unparsed = b""
+            self._refuse_in_turn(429, "more was sent before its answers than there is room for; try again later")
+        elif data and not self._is_paused and not self._transport.is_closing():
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        """Parse what was kept, as far as few requests wait then. After all of it, read on."""
+        data, self._unparsed = self._unparsed, b""
+        # The time until now was not the client's.
+        self._began = self._began and self._loop.time()
+        self._parse(data)
+        if not self._unparsed and self._unparsed_held is not None:
+            self._unparsed_held.may_hold(0)
+        if not self._unparsed and self._is_paused:
+            self._is_paused = False
+            if not self._transport.is_closing() and (self._incoming is None or not self._incoming.paused):
+                self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         if self._incoming is not None and not self._incoming.is_whole:
             return False
         # A client that has sent everything may still want its answer. A TLS transport closes in any case.
-        return self._busy and self._transport.get_extra_info("sslcontext") is None
+        self._has_ended = True
+        waits = self._busy or bool(self._requests) or bool(self._unparsed)
+        return waits and self._transport.get_extra_info("sslcontext") is None
 
     # The parser's callbacks.
 
@@ -289,6 +353,9 @@ class Connection(asyncio.Protocol):
         for request, _ in self._requests:
             self._release(request)
         self._requests.clear()
+        self._unparsed = b""
+        if self._unparsed_held is not None:
+            self._unparsed_held.may_hold(0)
         if self._coming is not None:
             self._release(self._coming)
             self._coming = None
@@ -324,38 +391,55 @@ class Connection(asyncio.Protocol):
             request.wants_heartbeats = wants_heartbeats(self._headers, self._parser.get_http_version())
         # A request to upgrade with an ordinary answer is the last: its client may have sent anything after it.
         self._requests.append((request, self._parser.should_keep_alive() and not self._parser.should_upgrade()))
-        if len(self._requests) > PIPELINED_REQUESTS_MAX:
-            self._transport.pause_reading()
         if not self._busy:
             self._next()
 
     # Answering.
 
+    def _go_on(self) -> None:
+        """Answer the next request in a new turn of the loop, and parse more if few wait."""
+        self._goes_on_soon = self._has_answered = False
+        self._next()
+        if self._unparsed and len(self._requests) <= PIPELINED_REQUESTS_MAX and not self._transport.is_closing():
+            self._read_on()
+
+    def _go_on_soon(self) -> None:
+        if not self._goes_on_soon:
+            self._goes_on_soon = True
+            self._loop.call_soon(self._go_on)
+
     def _next(self) -> None:
-        """Answer the next request, if there is one and the client reads its answers."""
-        while self._requests and not self._busy and self._writable is None and not self._transport.is_closing():
-            request, keep_alive = self._requests.popleft()
-            self._busy = True
-            self._wait_no_more()
-            if len(self._requests) == PIPELINED_REQUESTS_MAX:
-                self._transport.resume_reading()
-            try:
-                answer = request.refused or self._server.handler(request)
-            except Exception:
-                answer = self._failed(request)
-            self._is_known = request.user is not None
-            if isinstance(answer, Response) and len(answer.body) <= WRITE_BUFFER_BYTES:
-                self._send(request, answer, keep_alive)
-            elif isinstance(answer, Upgrade):
-                self._upgrade(request, answer)
-            else:
-                self._task = self._loop.create_task(self._finish(request, answer, keep_alive))
-                if request.held:
-                    self._task.add_done_callback(lambda _, request=request: self._release(request))  # type: ignore[misc]
-                if isinstance(answer, Stream):
-                    answer.on_start(self.finish)
-                    # As a callback, because a task that is cancelled before its first step does not run at all.
-                    self._task.add_done_callback(lambda _, end=answer.on_end: end())  # type: ignore[misc]
+        """Answer the next request, if there is one and the client reads its answers.
+
+        At most one in a turn of the loop: others would wait for all that a client has sent at once.
+        """
+        if self._busy or not self._requests or self._writable is not None or self._transport.is_closing():
+            return
+        if self._has_answered:
+            self._go_on_soon()
+            return
+        request, keep_alive = self._requests.popleft()
+        self._busy = self._has_answered = True
+        self._wait_no_more()
+        try:
+            answer = request.refused or self._server.handler(request)
+        except Exception:
+            answer = self._failed(request)
+        self._is_known = request.user is not None
+        if isinstance(answer, Response) and len(answer.body) <= WRITE_BUFFER_BYTES:
+            self._send(request, answer, keep_alive)
+        elif isinstance(answer, Upgrade):
+            self._upgrade(request, answer)
+        else:
+            self._task = self._loop.create_task(self._finish(request, answer, keep_alive))
+            if request.held:
+                self._task.add_done_callback(lambda _, request=request: self._release(request))  # type: ignore[misc]
+            if isinstance(answer, Stream):
+                answer.on_start(self.finish)
+                # As a callback, because a task that is cancelled before its first step does not run at all.
+                self._task.add_done_callback(lambda _, end=answer.on_end: end())  # type: ignore[misc]
+        if not self._busy and (self._requests or self._unparsed):
+            self._go_on_soon()
 
     async def _finish(self, request: Request, answer: Awaitable[Answer] | Answer, keep_alive: bool) -> None:
         try:
@@ -392,7 +476,7 @@ class Connection(asyncio.Protocol):
         finally:
             # Break the cycle of a cancelled task, its error, the traceback and this connection.
             self._task = None
-        self._next()
+        self._go_on()
 
     def _failed(self, request: Request) -> Response:
         log.exception("%s %s failed", request.method, request.path)
@@ -435,7 +519,7 @@ class Connection(asyncio.Protocol):
         self._busy = False
         self._idle_since = self._loop.time()
         self._wait()
-        if not keep_alive:
+        if not keep_alive or (self._has_ended and not self._requests and not self._unparsed):
             self._last = True
             self._hang_up(request)
 
@@ -566,6 +650,16 @@ class Connection(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.close()
 
+    def _refuse_in_turn(self, status: int, message: str) -> None:
+        """Answer an invalid request after those before it."""
+        if not self._requests:
+            self._refuse(status, message)
+            return
+        request = Request("GET", b"", {}, b"", self._peer_uid)
+        request.refused = self._server.refusal(status, message)
+        self._requests.append((request, False))
+        self._is_deaf = True
+
     def _refuse(self, status: int, message: str) -> None:
         """Answer an invalid request, and hang up."""
         if self._last:
@@ -589,6 +683,8 @@ class Connection(asyncio.Protocol):
         elif body is not None:
             if body.late_seconds(now) > STALLED_SECONDS_MAX:
                 self.abort()
+        elif self._unparsed:
+            return  # What is missing has arrived, and waits for the answers before it.
         elif self._began and not self._head_done and now - self._began > HEAD_SECONDS_MAX:
             self._refuse(408, f"the head of the request did not arrive within {HEAD_SECONDS_MAX:.0f} seconds")
         elif self._began and now - self._began > REQUEST_SECONDS_MAX:

@@ -22,7 +22,8 @@ class Body:
         self._pieces: list[bytes] = []
         self._held_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._paused = False
+        self.paused = False
+        """True while nothing is read from the client until this is."""
         self._lost = False
         self._discards = False
         self.is_whole = False
@@ -70,8 +71,8 @@ class Body:
         self._pieces.append(data)
         self._held_bytes += len(data)
         self._late_seconds = max(0.0, self._late_seconds - len(data) / BYTES_PER_SECOND_MIN)
-        if self._held_bytes > HELD_BYTES_MAX and not self._paused:
-            self._paused = True
+        if self._held_bytes > HELD_BYTES_MAX and not self.paused:
+            self.paused = True
             self._transport.pause_reading()
         self._wake()
 
@@ -90,8 +91,8 @@ class Body:
         self._resume()
 
     def _resume(self) -> None:
-        if self._paused:
-            self._paused = False
+        if self.paused:
+            self.paused = False
             self._transport.resume_reading()
 
     def _wake(self) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import NamedTuple, cast
 
 from rota.client.websocket import framing
@@ -14,8 +15,10 @@ from rota.client.websocket.framing import Framing, Role, Violation
 MESSAGES_WAITING_MAX = 64
 """Received messages above which reading pauses."""
 BYTES_WAITING_MAX = 1024 * 1024
-FRAMES_PER_TURN_MAX = 1000
-"""Frames that are processed in one turn of the event loop."""
+FRAMES_AT_ONCE_MAX = 16
+"""Frames of one connection that are processed when they arrive. Others wait for a turn."""
+FRAMES_PER_TURN_MAX = 128
+"""Frames of all connections together that are processed in one turn of the event loop, beside those."""
 CONTROLS_PER_SECOND_MAX = 100
 """Pings and pongs. Both ends need one in many seconds."""
 WRITE_BUFFER_BYTES = 256 * 1024
@@ -62,6 +65,47 @@ class Closed(ConnectionError):  # noqa: N818
         return self.code in (framing.NORMAL, framing.GOING_AWAY, framing.NO_CODE)
 
 
+class FrameQueue:
+    """The connections of an event loop with frames that wait. They take turns, so that nothing else waits for all."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Referred to by its loop alone: the loop keeps a scheduled turn.
+        self._loop = weakref.ref(loop)
+        self._waiting: deque[WebSocket] = deque()
+        self._is_scheduled = False
+
+    @staticmethod
+    def of(loop: asyncio.AbstractEventLoop) -> FrameQueue:
+        if loop not in _frame_queues:
+            _frame_queues[loop] = FrameQueue(loop)
+        return _frame_queues[loop]
+
+    def wait(self, one: WebSocket) -> None:
+        self._waiting.append(one)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        loop = self._loop()
+        if loop is not None and not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_soon(self._take)
+
+    def _take(self) -> None:
+        self._is_scheduled = False
+        try:
+            for _ in range(min(len(self._waiting), FRAMES_PER_TURN_MAX // FRAMES_AT_ONCE_MAX)):
+                one = self._waiting.popleft()
+                if one.take_turn():
+                    self._waiting.append(one)
+        finally:
+            # A fault in one of them stops no other.
+            if self._waiting:
+                self._schedule()
+
+
+_frame_queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, FrameQueue] = weakref.WeakKeyDictionary()
+
+
 class WebSocket(asyncio.Protocol):
     """One end. One task receives; any may send."""
 
@@ -89,7 +133,8 @@ class WebSocket(asyncio.Protocol):
         self._waiting_bytes_max = waiting_bytes_max
         self._on_lost = on_lost
         self._may_hold = may_hold
-        self._has_more = False  # frames that are taken in the next turn
+        self._has_more = False  # frames that wait for a turn
+        self._gone: Callable[[], None] | None = None  # what is left to do after them, if the other end is gone
         self._controls = 0
         self._controls_since = self._loop.time()
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -229,24 +274,30 @@ class WebSocket(asyncio.Protocol):
             return
         self._framing.feed(data)
         if not self._has_more:
-            self._take()
+            self._take(FRAMES_AT_ONCE_MAX)
 
-    def _take(self) -> None:
+    def take_turn(self) -> bool:
+        """Process some of the frames that wait. Returns whether there are more."""
+        self._heard_at = self._loop.time()
+        if not self._deaf and not self.lost.done():
+            self._take(FRAMES_AT_ONCE_MAX)
+        else:
+            self._has_more = False
+        if not self._has_more and self._gone is not None:
+            self._gone()
+        return self._has_more
+
+    def _take(self, most: int) -> None:
         """Process received frames, a bounded number at a time."""
-        if self._deaf or self.lost.done():
-            return
-        had_more, self._has_more = self._has_more, False
+        had_more, frames_max = self._has_more, self._framing.frames + most
         try:
-            for _ in range(FRAMES_PER_TURN_MAX):
-                event = self._framing.take()
-                if event is None:
-                    break
+            while (event := self._framing.take(frames_max)) is not None:
                 self._happened(event)
-            else:
-                self._has_more = True
+            self._has_more = self._framing.frames >= frames_max
             if not self._may_hold(self._held):
                 raise Violation(framing.TRY_LATER, "there is no memory for what you send now; try again later")
         except Violation as violation:
+            self._has_more = False
             self._deaf = True
             self._framing.forget()
             self._may_hold(self._held)
@@ -256,16 +307,16 @@ class WebSocket(asyncio.Protocol):
             if had_more:
                 self._resume_reading()
             return
-        if self._has_more:
-            if not had_more and not self._reading_paused:
+        if self._has_more and not had_more:
+            if not self._reading_paused:
                 self._transport.pause_reading()
-            self._loop.call_soon(self._take)
-        elif not self._reading_paused and self._is_full():
+            FrameQueue.of(self._loop).wait(self)
+        elif not self._has_more and not self._reading_paused and self._is_full():
             self._reading_paused = True
             if not had_more:
                 self._transport.pause_reading()
             self._set_pulse()
-        elif had_more and not self._reading_paused:
+        elif not self._has_more and had_more and not self._reading_paused:
             self._resume_reading()
 
     @property
@@ -273,10 +324,12 @@ class WebSocket(asyncio.Protocol):
         return self._framing.held + self._waiting_bytes
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self._has_more:
-            with contextlib.suppress(Violation):
-                while (event := self._framing.take()) is not None:
-                    self._happened(event)
+        self._gone = partial(self._is_lost, error)
+        if not self._has_more:
+            self._is_lost(error)
+
+    def _is_lost(self, error: Exception | None) -> None:
+        self._gone = None
         self._framing.forget()
         self._may_hold(0)
         self._may_hold = lambda held: True

@@ -6,6 +6,7 @@ supported.
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import sys
@@ -71,6 +72,8 @@ class Framing:
         self._parts = bytearray()
         self._fragments = 0
         self._closed = False
+        self.frames = 0
+        """The number of frames that were taken, fragments of messages among them."""
 
     # Input.
 
@@ -88,12 +91,16 @@ class Framing:
         if not self._closed:
             self._came += data
 
-    def take(self) -> Event | None:
-        """Return the next event; None if more input is needed. There is nothing after a Close. Raises Violation."""
-        while not self._closed:
+    def take(self, frames_max: float = math.inf) -> Event | None:
+        """Return the next event; None if more input is needed. There is nothing after a Close. Raises Violation.
+
+        Also returns None once `frames` is `frames_max`: an event may have many.
+        """
+        while not self._closed and self.frames < frames_max:
             frame = self._frame()
             if frame is None:
                 return None
+            self.frames += 1
             final, opcode, payload = frame
             if opcode >= CLOSE:
                 return self._control(opcode, payload)
