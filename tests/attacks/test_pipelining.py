@@ -16,6 +16,7 @@ from rota.server.http import Answer, Request, Response
 from rota.server.http_connection import PARSED_STEP_BYTES, Connection
 from rota.server.http_server import HttpServer
 from rota.server.memory import MIB, Memory
+from rota.server.request_body import Body
 from tests.until import until_async
 
 MANY = 5000
@@ -31,7 +32,9 @@ class Site:
     def __init__(self, socket: Path) -> None:
         self.socket = str(socket)
         self.memory = Memory(2 * MIB, bodies_reserved=0)
-        self.http = HttpServer(self._answer, refused, memory=self.memory)
+        self.http = HttpServer(
+            self._answer, refused, memory=self.memory, streams_body=lambda target: target == b"/upload"
+        )
         self.gate = asyncio.Event()
         self.answered: Counter[int] = Counter()
         self.is_waiting = False
@@ -45,6 +48,8 @@ class Site:
 
     def _answer(self, request: Request) -> Answer | Awaitable[Answer]:
         self.answered[self.turn] += 1
+        if request.pieces is not None:
+            return self._take(request.pieces)
         if request.method == "POST":
             return Response(200, b"%d" % len(request.body), "text/plain")
         return self._wait() if request.path == "/wait" else Response(200, request.path.encode(), "text/plain")
@@ -53,6 +58,9 @@ class Site:
         self.is_waiting = True
         await self.gate.wait()
         return Response(200, b"waited", "text/plain")
+
+    async def _take(self, pieces: Body) -> Answer:
+        return Response(200, b"%d" % sum([len(one) async for one in pieces]), "text/plain")
 
     async def send(self, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_unix_connection(self.socket)
@@ -127,8 +135,9 @@ async def all_of(reader: asyncio.StreamReader) -> list[tuple[int, bytes]]:
     return out
 
 
+@pytest.mark.parametrize("target", ["POST /", "PUT /upload"])
 async def test_to_keep_everybody_waiting_by_bodies_in_small_pieces_on_many_connections(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
     connections, count, pieces, on_body = 5, 50_000, Counter[int](), Connection.on_body
 
@@ -138,7 +147,8 @@ async def test_to_keep_everybody_waiting_by_bodies_in_small_pieces_on_many_conne
 
     monkeypatch.setattr(Connection, "on_body", counted)
     chunk = b"1\r\na\r\n"
-    body = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * count + b"0\r\n\r\n"
+    head = f"{target} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    body = head + chunk * count + b"0\r\n\r\n"
     opened = [await site.send(body) for _ in range(connections)]
     async with asyncio.timeout(SOON_SECONDS):
         said = await asyncio.gather(*(answer(reader) for reader, _ in opened))

@@ -37,6 +37,9 @@ PIPELINED_REQUESTS_MAX = 16
 CONTENT_LENGTH_DIGITS = 16
 PARSED_BYTES = 1024
 """Bytes that are parsed at once where several requests may be: so few wait beyond `PIPELINED_REQUESTS_MAX`."""
+PARSED_BYTES_MAX = 16 * PARSED_BYTES
+"""The same for an upload in large chunks. It is the last request of its connection."""
+PIECE_COST_BYTES = 8
 PARSED_STEP_BYTES = 4 * PARSED_BYTES
 """Bytes that are parsed before others have their turn. Chunks of one byte take six each, and a microsecond."""
 HEAD_SECONDS_MAX = 10.0
@@ -90,6 +93,8 @@ class Connection(asyncio.Protocol):
         self._unparsed = b""  # what came behind requests that wait; nothing more is read meanwhile
         self._unparsed_held: Held | None = None
         self._is_paused = False
+        self._parsed_bytes = PARSED_BYTES
+        self._pieces = 0  # of bodies
         self._is_in_round = False  # it waits for its turn to be parsed
         self._has_answered = False  # in this turn of the loop
         self._goes_on_soon = False  # the next turn is scheduled
@@ -169,14 +174,24 @@ class Connection(asyncio.Protocol):
                 self._is_in_round = True
                 Rounds.of(self._loop).wait(self)
                 return
-            body_bytes = self._body_bytes_left()
-            size = body_bytes or PARSED_BYTES
-            # Of a body whose length is known there are no small pieces.
-            left -= 0 if body_bytes else size
+            body_bytes, pieces = self._body_bytes_left(), self._pieces
+            size = body_bytes or self._parsed_bytes
             self._feed(data[at : at + size])
             at += size
+            # Of a body whose length is known there are no small pieces.
+            if not body_bytes:
+                left -= self._cost(size, self._pieces - pieces)
         if self._began and self._head_done and self._refused is None and self._incoming is None and not self._last:
             self._hold()
+
+    def _cost(self, size: int, pieces: int) -> int:
+        """Return the bytes to count for parsed ones. An upload in large chunks is parsed in larger parts."""
+        if self._incoming is None:
+            self._parsed_bytes = PARSED_BYTES
+            return size
+        cost = min(size, pieces * PIECE_COST_BYTES)
+        self._parsed_bytes = min(2 * size, PARSED_BYTES_MAX) if cost < PARSED_BYTES // 2 else PARSED_BYTES
+        return cost
 
     def take_step(self) -> bool:
         self._is_in_round = False
@@ -377,6 +392,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
+        self._pieces += 1
         if self._incoming is not None:
             self._incoming.feed(body)
             return
