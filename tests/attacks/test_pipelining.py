@@ -1,22 +1,27 @@
-"""To keep the server busy, or to fill its memory, by many requests that are sent at once over one connection."""
+"""To keep the server busy, or to fill its memory, by many requests or small pieces that are sent at once."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import tracemalloc
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 import pytest
 
+from rota.client.rounds import STEPS_PER_TURN_MAX
 from rota.server.http import Answer, Request, Response
+from rota.server.http_connection import PARSED_STEP_BYTES, Connection
 from rota.server.http_server import HttpServer
 from rota.server.memory import MIB, Memory
+from rota.server.request_body import Body
 from tests.until import until_async
 
 MANY = 5000
 SOON_SECONDS = 60.0
+SERVER = [tracemalloc.Filter(inclusive=True, filename_pattern="*/http_connection.py")]
 ALIVE_MAX = 200
 """Requests that are parsed, of all that one connection has sent."""
 
@@ -27,26 +32,35 @@ class Site:
     def __init__(self, socket: Path) -> None:
         self.socket = str(socket)
         self.memory = Memory(2 * MIB, bodies_reserved=0)
-        self.http = HttpServer(self._answer, refused, memory=self.memory)
+        self.http = HttpServer(
+            self._answer, refused, memory=self.memory, streams_body=lambda target: target == b"/upload"
+        )
         self.gate = asyncio.Event()
         self.answered: Counter[int] = Counter()
         self.is_waiting = False
-        self._turn = 0
+        self.turn = 0
         self._loop = asyncio.get_running_loop()
         self._loop.call_soon(self._count)
 
     def _count(self) -> None:
-        self._turn += 1
+        self.turn += 1
         self._loop.call_soon(self._count)
 
     def _answer(self, request: Request) -> Answer | Awaitable[Answer]:
-        self.answered[self._turn] += 1
+        self.answered[self.turn] += 1
+        if request.pieces is not None:
+            return self._take(request.pieces)
+        if request.method == "POST":
+            return Response(200, b"%d" % len(request.body), "text/plain")
         return self._wait() if request.path == "/wait" else Response(200, request.path.encode(), "text/plain")
 
     async def _wait(self) -> Answer:
         self.is_waiting = True
         await self.gate.wait()
         return Response(200, b"waited", "text/plain")
+
+    async def _take(self, pieces: Body) -> Answer:
+        return Response(200, b"%d" % sum([len(one) async for one in pieces]), "text/plain")
 
     async def send(self, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_unix_connection(self.socket)
@@ -119,6 +133,50 @@ async def all_of(reader: asyncio.StreamReader) -> list[tuple[int, bytes]]:
     while len(out) <= MANY and (not out or out[-1][0] == 200):
         out.append(await answer(reader))
     return out
+
+
+@pytest.mark.parametrize("target", ["POST /", "PUT /upload"])
+async def test_to_keep_everybody_waiting_by_bodies_in_small_pieces_on_many_connections(
+    site: Site, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    connections, count, pieces, on_body = 5, 50_000, Counter[int](), Connection.on_body
+
+    def counted(self: Connection, body: bytes) -> None:
+        pieces[site.turn] += 1
+        on_body(self, body)
+
+    monkeypatch.setattr(Connection, "on_body", counted)
+    chunk = b"1\r\na\r\n"
+    head = f"{target} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    body = head + chunk * count + b"0\r\n\r\n"
+    opened = [await site.send(body) for _ in range(connections)]
+    async with asyncio.timeout(SOON_SECONDS):
+        said = await asyncio.gather(*(answer(reader) for reader, _ in opened))
+    assert said == [(200, b"%d" % count)] * connections
+    assert max(pieces.values()) <= 2 * (STEPS_PER_TURN_MAX + connections) * PARSED_STEP_BYTES // len(chunk)
+    for _, writer in opened:
+        writer.close()
+
+
+async def test_to_have_a_body_take_more_memory_than_it_counts_for(site: Site) -> None:
+    """Pieces are put together as they come: each alone would take ten times its size."""
+    half = b"2\r\nab\r\n" * 200_000
+    tracemalloc.start()
+    try:
+        reader, writer = await site.send(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for start in range(0, len(half), 70_000):
+            writer.write(half[start : start + 70_000])
+            await writer.drain()
+        await until_async(lambda: site.memory.bodies.used >= 300_000)
+        del half
+        used = sum(one.size for one in tracemalloc.take_snapshot().filter_traces(SERVER).statistics("filename"))
+    finally:
+        tracemalloc.stop()
+    assert used < 4 * MIB
+    writer.write(b"0\r\n\r\n")
+    async with asyncio.timeout(SOON_SECONDS):
+        assert await answer(reader) == (200, b"400000")
+    writer.close()
 
 
 async def test_what_is_no_request_is_refused_after_those_before_it(site: Site) -> None:

@@ -14,6 +14,7 @@ import httptools
 import msgspec
 
 from rota.client.keepalive import keep_alive
+from rota.client.rounds import Rounds
 from rota.client.websocket import handshake
 from rota.server.heartbeats import Heartbeats, wants_heartbeats
 from rota.server.http import Answer, Request, Response, Stream, head
@@ -36,6 +37,11 @@ PIPELINED_REQUESTS_MAX = 16
 CONTENT_LENGTH_DIGITS = 16
 PARSED_BYTES = 1024
 """Bytes that are parsed at once where several requests may be: so few wait beyond `PIPELINED_REQUESTS_MAX`."""
+PARSED_BYTES_MAX = 16 * PARSED_BYTES
+"""The same for an upload in large chunks. It is the last request of its connection."""
+PIECE_COST_BYTES = 8
+PARSED_STEP_BYTES = 4 * PARSED_BYTES
+"""Bytes that are parsed before others have their turn. Chunks of one byte take six each, and a microsecond."""
 HEAD_SECONDS_MAX = 10.0
 """Time from the first byte of a request to the end of its head."""
 REQUEST_SECONDS_MAX = 30.0
@@ -65,7 +71,7 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._head_done = True
         self._after_head_bytes = 0
-        self._body: list[bytes] = []
+        self._body: bytes | bytearray = b""  # a bytearray once there are several pieces
         self._body_bytes = 0
         self._headers_count = 0
         self._coming: Request | None = None  # the request whose body is waited for
@@ -87,6 +93,9 @@ class Connection(asyncio.Protocol):
         self._unparsed = b""  # what came behind requests that wait; nothing more is read meanwhile
         self._unparsed_held: Held | None = None
         self._is_paused = False
+        self._parsed_bytes = PARSED_BYTES
+        self._pieces = 0  # of bodies
+        self._is_in_round = False  # it waits for its turn to be parsed
         self._has_answered = False  # in this turn of the loop
         self._goes_on_soon = False  # the next turn is scheduled
         self._is_deaf = False  # the last request is refused in its turn, and nothing after it is taken
@@ -149,8 +158,8 @@ class Connection(asyncio.Protocol):
         self._parse(data)
 
     def _parse(self, data: bytes) -> None:
-        """Parse input until enough requests wait. The rest is kept, and parsed when they are answered."""
-        at = 0
+        """Parse input until enough requests wait, or others have their turn. The rest is kept for then."""
+        at, left = 0, PARSED_STEP_BYTES
         while at < len(data):
             if self._after is not None or self._upgraded is not None:
                 self._put_aside(data[at:])
@@ -160,19 +169,39 @@ class Connection(asyncio.Protocol):
             if len(self._requests) > PIPELINED_REQUESTS_MAX and self._incoming is None:
                 self._keep_unparsed(data[at:])
                 return
-            end = at + self._piece_bytes(len(data) - at)
-            self._feed(data[at:end])
-            at = end
+            if left <= 0:
+                self._keep_unparsed(data[at:])
+                self._is_in_round = True
+                Rounds.of(self._loop).wait(self)
+                return
+            body_bytes, pieces = self._body_bytes_left(), self._pieces
+            size = body_bytes or self._parsed_bytes
+            self._feed(data[at : at + size])
+            at += size
+            # Of a body whose length is known there are no small pieces.
+            if not body_bytes:
+                left -= self._cost(size, self._pieces - pieces)
         if self._began and self._head_done and self._refused is None and self._incoming is None and not self._last:
             self._hold()
 
-    def _piece_bytes(self, there: int) -> int:
-        """Return the bytes to parse at once. A body is no request, and is parsed as it came."""
-        if self._incoming is not None or self._after is not None:
-            return there
+    def _cost(self, size: int, pieces: int) -> int:
+        """Return the bytes to count for parsed ones. An upload in large chunks is parsed in larger parts."""
+        if self._incoming is None:
+            self._parsed_bytes = PARSED_BYTES
+            return size
+        cost = min(size, pieces * PIECE_COST_BYTES)
+        self._parsed_bytes = min(2 * size, PARSED_BYTES_MAX) if cost < PARSED_BYTES // 2 else PARSED_BYTES
+        return cost
+
+    def take_step(self) -> bool:
+        self._is_in_round = False
+        self._go_on()
+        return False  # It waits again by itself.
+
+    def _body_bytes_left(self) -> int:
+        """Return what is missing of a body whose length is known; 0: none is."""
         length = self._headers.get("content-length", "") if self._began and self._head_done else ""
-        body_left = int(length) - self._body_bytes if length.isdigit() and len(length) < CONTENT_LENGTH_DIGITS else 0
-        return min(there, max(PARSED_BYTES, body_left))
+        return int(length) - self._body_bytes if length.isdigit() and len(length) < CONTENT_LENGTH_DIGITS else 0
 
     def _feed(self, data: bytes) -> None:
         if not self._began:
@@ -209,7 +238,8 @@ class Connection(asyncio.Protocol):
         if not self._unparsed_held.may_hold(len(data)):
             self._unparsed = b""
             self._refuse_in_turn(429, "more was sent before its answers than there is room for; try again later")
-        elif data and not self._is_paused and not self._transport.is_closing():
+        elif data and not self._transport.is_closing():
+            # Said again: a body may have resumed it.
             self._is_paused = True
             self._transport.pause_reading()
 
@@ -227,7 +257,7 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def eof_received(self) -> bool:
-        if self._incoming is not None and not self._incoming.is_whole:
+        if self._incoming is not None and not self._incoming.is_whole and not self._unparsed:
             return False
         # A client that has sent everything may still want its answer. A TLS transport closes in any case.
         self._has_ended = True
@@ -239,7 +269,7 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         self._target = b""
         self._headers = {}
-        self._body = []
+        self._body = b""
         self._body_bytes = 0
         self._headers_count = 0
         self._after_head_bytes = 0
@@ -325,7 +355,7 @@ class Connection(asyncio.Protocol):
             request.held += more
             return
         self._coming = None
-        self._body.clear()
+        self._body = b""
         self._release(request)
         # The rest is read and dropped, because a client reads the answer only after it has sent everything.
         self._incoming = Body(self._transport, _nothing)
@@ -362,14 +392,18 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
+        self._pieces += 1
         if self._incoming is not None:
             self._incoming.feed(body)
             return
         if self._body_bytes > self._server.body_bytes_max:
             self._refused = (413, f"the request's body is larger than {self._server.body_bytes_max} bytes")
-            self._body.clear()
+            self._body = b""
         elif self._refused is None:
-            self._body.append(body)
+            if isinstance(self._body, bytearray):
+                self._body += body
+            else:
+                self._body = bytearray(self._body + body) if self._body else body
 
     def on_message_complete(self) -> None:
         is_small = self._body_bytes <= SMALL_BODY_BYTES and self._coming is None
@@ -385,8 +419,7 @@ class Connection(asyncio.Protocol):
             return
         request, self._coming = self._coming or self._request(), None
         if self._body:
-            request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-            self._body = []
+            request.body, self._body = bytes(self._body), b""
         if "prefer" in self._headers:
             request.wants_heartbeats = wants_heartbeats(self._headers, self._parser.get_http_version())
         # A request to upgrade with an ordinary answer is the last: its client may have sent anything after it.
@@ -400,7 +433,9 @@ class Connection(asyncio.Protocol):
         """Answer the next request in a new turn of the loop, and parse more if few wait."""
         self._goes_on_soon = self._has_answered = False
         self._next()
-        if self._unparsed and len(self._requests) <= PIPELINED_REQUESTS_MAX and not self._transport.is_closing():
+        if not self._unparsed or self._is_in_round or self._transport.is_closing():
+            return
+        if len(self._requests) <= PIPELINED_REQUESTS_MAX or self._incoming is not None:
             self._read_on()
 
     def _go_on_soon(self) -> None:
@@ -680,11 +715,11 @@ class Connection(asyncio.Protocol):
         elif self._stalled_since:
             if now - self._stalled_since > STALLED_SECONDS_MAX:
                 self.abort()
+        elif self._unparsed:
+            return  # What is missing has arrived, and waits for others, or for the answers before it.
         elif body is not None:
             if body.late_seconds(now) > STALLED_SECONDS_MAX:
                 self.abort()
-        elif self._unparsed:
-            return  # What is missing has arrived, and waits for the answers before it.
         elif self._began and not self._head_done and now - self._began > HEAD_SECONDS_MAX:
             self._refuse(408, f"the head of the request did not arrive within {HEAD_SECONDS_MAX:.0f} seconds")
         elif self._began and now - self._began > REQUEST_SECONDS_MAX:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import NamedTuple, cast
 
+from rota.client.rounds import STEPS_PER_TURN_MAX, Rounds
 from rota.client.websocket import framing
 from rota.client.websocket.framing import Framing, Role, Violation
 
@@ -17,7 +17,7 @@ MESSAGES_WAITING_MAX = 64
 BYTES_WAITING_MAX = 1024 * 1024
 FRAMES_AT_ONCE_MAX = 16
 """Frames of one connection that are processed when they arrive. Others wait for a turn."""
-FRAMES_PER_TURN_MAX = 128
+FRAMES_PER_TURN_MAX = FRAMES_AT_ONCE_MAX * STEPS_PER_TURN_MAX
 """Frames of all connections together that are processed in one turn of the event loop, beside those."""
 CONTROLS_PER_SECOND_MAX = 100
 """Pings and pongs. Both ends need one in many seconds."""
@@ -63,47 +63,6 @@ class Closed(ConnectionError):  # noqa: N818
     @property
     def is_normal(self) -> bool:
         return self.code in (framing.NORMAL, framing.GOING_AWAY, framing.NO_CODE)
-
-
-class FrameQueue:
-    """The connections of an event loop with frames that wait. They take turns, so that nothing else waits for all."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Referred to by its loop alone: the loop keeps a scheduled turn.
-        self._loop = weakref.ref(loop)
-        self._waiting: deque[WebSocket] = deque()
-        self._is_scheduled = False
-
-    @staticmethod
-    def of(loop: asyncio.AbstractEventLoop) -> FrameQueue:
-        if loop not in _frame_queues:
-            _frame_queues[loop] = FrameQueue(loop)
-        return _frame_queues[loop]
-
-    def wait(self, one: WebSocket) -> None:
-        self._waiting.append(one)
-        self._schedule()
-
-    def _schedule(self) -> None:
-        loop = self._loop()
-        if loop is not None and not self._is_scheduled:
-            self._is_scheduled = True
-            loop.call_soon(self._take)
-
-    def _take(self) -> None:
-        self._is_scheduled = False
-        try:
-            for _ in range(min(len(self._waiting), FRAMES_PER_TURN_MAX // FRAMES_AT_ONCE_MAX)):
-                one = self._waiting.popleft()
-                if one.take_turn():
-                    self._waiting.append(one)
-        finally:
-            # A fault in one of them stops no other.
-            if self._waiting:
-                self._schedule()
-
-
-_frame_queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, FrameQueue] = weakref.WeakKeyDictionary()
 
 
 class WebSocket(asyncio.Protocol):
@@ -276,7 +235,7 @@ class WebSocket(asyncio.Protocol):
         if not self._has_more:
             self._take(FRAMES_AT_ONCE_MAX)
 
-    def take_turn(self) -> bool:
+    def take_step(self) -> bool:
         """Process some of the frames that wait. Returns whether there are more."""
         self._heard_at = self._loop.time()
         if not self._deaf and not self.lost.done():
@@ -310,7 +269,7 @@ class WebSocket(asyncio.Protocol):
         if self._has_more and not had_more:
             if not self._reading_paused:
                 self._transport.pause_reading()
-            FrameQueue.of(self._loop).wait(self)
+            Rounds.of(self._loop).wait(self)
         elif not self._has_more and not self._reading_paused and self._is_full():
             self._reading_paused = True
             if not had_more:
