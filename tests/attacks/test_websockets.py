@@ -152,7 +152,7 @@ async def test_to_keep_the_server_busy_with_pings(site: Site, opcode: bytes) -> 
 async def test_to_keep_everybody_waiting_for_many_small_messages(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them come, in order, and others go on in between."""
     most, taken, turn = [0], [0], [0]
-    happened = WebSocket._happened
+    happened = WebSocket._handle
 
     def counted(self: WebSocket, event: framing.Event) -> None:
         taken[0] += 1
@@ -165,7 +165,7 @@ async def test_to_keep_everybody_waiting_for_many_small_messages(site: Site, mon
             taken[0] = 0
             turn[0] += 1
 
-    monkeypatch.setattr(WebSocket, "_happened", counted)
+    monkeypatch.setattr(WebSocket, "_handle", counted)
     others = asyncio.create_task(turns())
     count = 20_000
     _, writer = await site.open()

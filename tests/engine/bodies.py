@@ -30,9 +30,9 @@ class HeldScheduler(Scheduler):
             self._holds -= 1
             self._pump_soon()
 
-    def _quiet(self) -> None:
+    def _on_idle(self) -> None:
         if not self._holds:
-            super()._quiet()
+            super()._on_idle()
 
 
 class Bodies:

@@ -144,7 +144,7 @@ async def test_a_cache_that_cannot_begin_says_why_and_closes_those_that_have() -
         real = client.list
 
         async def refusing(kind: Any, **more: Any) -> Any:
-            if kind is Secret:
+            if kind.api is Secret.api:
                 raise ApiError(403, "Forbidden", "secrets is forbidden")
             return await real(kind, **more)
 

@@ -20,9 +20,9 @@ from tests.workers.running import SUBJECT
 class Terse(Crew):
     """Runners that tell of each end once, and whose streams remember it."""
 
-    def _say(self, subject: Subject, report: Report) -> None:
+    def _send_report(self, subject: Subject, report: Report) -> None:
         pending = self.pending.pop(subject, None)
-        super()._say(subject, report)
+        super()._send_report(subject, report)
         if pending is not None:
             self.pending[subject] = pending
 

@@ -48,7 +48,7 @@ class Capacity(Amounts):
 
 
 class Used(Model):
-    """Sums of what instances request. Each is read back as it was written."""
+    """Sums of what instances request, in the form in which Rota counts them."""
 
     instances: Annotated[int | None, doc("Number of instances.", ge=0)] = None
     cpu: Annotated[Total | None, doc("Sum of virtual CPUs, such as 2 or 1500m.")] = None

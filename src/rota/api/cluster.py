@@ -1,7 +1,7 @@
 """Kinds that Rota uses on a Kubernetes cluster and does not serve.
 
 They have the fields that Rota reads or writes, without bounds: what another API server has admitted must be readable.
-What a spec has beside those is the cluster's, so objects are created and patched, and never written back as a whole.
+Other fields of a spec are lost by decoding, so Rota creates and patches these objects and never replaces one.
 """
 
 from typing import Annotated

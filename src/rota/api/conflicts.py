@@ -60,7 +60,7 @@ def _ports(template: Json) -> Iterator[Wrong]:
 
 
 def _places(template: Json) -> Iterator[Wrong]:
-    """Yield volumes whose path overlaps with that of another volume or of the storage."""
+    """Yield the volumes whose path overlaps with that of another volume or of the storage."""
     storage = template.get("storage")
     taken: list[tuple[PurePosixPath, str]] = []
     if storage is not None:
@@ -105,7 +105,7 @@ def _mapped(source: Json) -> Iterator[Wrong]:
 # Workloads.
 
 CITIES_IN_ALL_MAX = 256
-"""Bound on the cities of all placements of a workload: each change places it anew in each of them."""
+"""Bound on the cities of all placements of a workload: each change of it is placed in every city anew."""
 
 
 def _restarts(placement: Json) -> Iterator[Wrong]:

@@ -1,4 +1,4 @@
-"""Checks that bound the size of the copies of a template: each instance of an object has one in the store."""
+"""Checks that bound the size of the copies of a template, of which the store has one for each instance."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ REPLICAS_MAX = 1000
 INSTANCES_MAX = COPIES_BYTES_MAX // INSTANCE_BYTES
 """Bound on the instances of one object, with the smallest template."""
 _NOT_COPIED = ("source", "requirements", "scale", "regions")
-"""Fields of a function that its instances do not copy. They have the digest of the code and the hash of the
-packages."""
+"""Fields of a function that its instances do not copy.
+
+Instances have the digest of the code and the hash of the packages instead.
+"""
 
 
 def _too_much(field: str, template: Any, instances: int, others: int = 0) -> Iterator[Wrong]:

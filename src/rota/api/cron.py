@@ -1,8 +1,8 @@
 """Cron as in Debian: the meaning of its five fields, and the times at which it ticks in a time zone.
 
-What is written is read by cronsim, as is the rule for days: where both the day of the month and the day of the week
-are given, either is enough. The moments are found here, because the clocks of some zones change by half an hour or at
-midnight, where stepping through hours goes astray.
+The library cronsim parses the expression and decides on which days it ticks: if both the day of the month and the day
+of the week are given, either is enough. The instants are computed here, because the clocks of some zones change by half
+an hour or at midnight, where stepping through hours gives wrong results.
 
 - Fixed times (neither minute nor hour begins with a star): one in the hour that is left out when the clocks go forward
   ticks right after it, once; one in the hour that is repeated ticks the first time only.
@@ -63,7 +63,7 @@ class _Days:
         self._both = rule.day_and
         is_plain = len(plain) == len(rule.weekdays) and 1 <= min(rule.days) <= DAYS_OF_EACH_MONTH
         self.rule = None if is_plain else rule
-        """The rule of cronsim, for days that are counted from the end of the month or are not in every month."""
+        """The rule of cronsim, for days that count from the end of the month or are not in every month; else None."""
 
     def match(self, date: date) -> bool:
         if not self._months >> date.month & 1:
@@ -142,7 +142,7 @@ class Cron:
 
     @property
     def is_rare(self) -> bool:
-        """Report whether it may never tick."""
+        """Report whether the cron may never tick."""
         return self._days.rule is not None
 
     def after(self, time: int) -> int | None:

@@ -50,7 +50,7 @@ def keep_decoded(kind: Kind, value: bytes, obj: Object) -> None:
 
 
 _made: dict[bytes, Object] = {}
-"""Objects that `_small` takes instead of decoding."""
+"""Objects that `keep_decoded` hands to `_small`, which then does not decode them."""
 
 
 @lru_cache(maxsize=DECODED_OBJECTS_MAX)

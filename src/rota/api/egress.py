@@ -1,9 +1,10 @@
-"""Destinations on a network: which of them an egress list allows, and what a server's policy allows to be asked for.
+"""Destinations on a network: those that an egress list allows, and those that a server's policy lets callers request.
 
-Names are matched by names, and addresses by ranges of addresses. Some addresses are reached by no name, and by a wide
-range neither: those of the host itself, of its link, of a cloud's metadata, and of nobody.
+A host name is allowed by an entry with that name or a wildcard, an address by an entry with a range of addresses.
+Special addresses (loopback, link-local, a cloud's metadata, unspecified, multicast) are allowed neither by a name nor
+by a range that is wider than the special one.
 
-The standard library alone, and nothing of Rota: the proxy of a sandbox loads this file by its path.
+This module imports the standard library alone: the proxy of a sandbox loads it by its path.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ RANGE = r"^[0-9a-fA-F.:]+(/[0-9]{1,3})?$"
 HOST_RULE = "must be a name such as example.com, or *.example.com for all names below it"
 WILDCARD = "*."
 _HOST = re.compile(HOST.removesuffix("$") + r"\Z")
-# Of a name of which every part is a number: resolvers take 127.1 and 0x7f000001 for addresses.
+# A name in which every part is a number: resolvers take 127.1 and 0x7f000001 for addresses.
 _NUMBERS = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+))*\Z")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _STANDS_FOR_IPV4 = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("2002::/16"), _NAT64)
@@ -117,14 +118,14 @@ def _range(cidr: str) -> Range:
         found = ipaddress.ip_network(cidr)
     except ValueError as error:
         raise ValueError(f"{cidr!r} must be a range of addresses such as 192.0.2.0/24: {error}") from None
-    # An address is looked for as the one that it stands for: a range of these would allow nothing, and seem to.
+    # Addresses are translated before they are compared, so a range of these would never match.
     if any(_is_within(found, one) for one in _STANDS_FOR_IPV4):
         raise ValueError(f"{cidr!r} stands for addresses of IPv4: write those, such as 192.0.2.0/24")
     return found
 
 
 def meant(address: Address) -> Address:
-    """Return the address that packets to this one reach: some IPv6 addresses stand for an IPv4 one."""
+    """Return the address that packets to this one reach: the IPv4 address for an IPv6 one that stands for it."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
@@ -136,7 +137,10 @@ def meant(address: Address) -> Address:
 
 
 def special(address: Address) -> tuple[str, Range] | None:
-    """Return the special kind of an address and its range; None for an ordinary one. Only ranges within it allow it."""
+    """Return the kind of a special address and its range; None for an ordinary address.
+
+    An egress list allows a special address only by a range within the returned one.
+    """
     end = meant(address)
     for kind, ranges in SPECIAL.items():
         for one in ranges:
@@ -146,7 +150,7 @@ def special(address: Address) -> tuple[str, Range] | None:
 
 
 def is_name(text: str) -> bool:
-    """Report whether a text is the name of one host, and nothing that a resolver could take for something else."""
+    """Report whether a text has the form of one host name, without a wildcard."""
     return len(text) <= NAME_MAX and bool(_HOST.match(text)) and not text.startswith(WILDCARD)
 
 
@@ -176,7 +180,7 @@ def covers(targets: Iterable[Target], wanted: Target) -> bool:
         if one.ports and (not wanted.ports or not {*wanted.ports} <= {*one.ports}):
             continue
         if wanted.range is not None and one.range is not None and _is_within(wanted.range, one.range):
-            # Of a range that is special, only a special one gives something.
+            # A special range is covered only by an entry within the same special range.
             kind = special(wanted.range[0])
             if kind is None or not _is_within(wanted.range, kind[1]) or _is_within(one.range, kind[1]):
                 return True
@@ -186,7 +190,7 @@ def covers(targets: Iterable[Target], wanted: Target) -> bool:
 
 
 def beyond(policy: Policy, network: Any, entries: Sequence[Mapping[str, Any]]) -> str:
-    """Return why a network exceeds a policy; empty if it does not."""
+    """Return the reason why a network and its egress list exceed a policy; empty if they do not."""
     if network not in NETWORKS:
         return ""
     if NETWORKS.index(network) > NETWORKS.index(policy.network):

@@ -24,7 +24,7 @@ IMAGE = (
 )
 IMAGE_RULE = "must be the name of an image, such as NAME:TAG or REGISTRY/NAME:TAG, in lower case"
 
-# As `git check-ref-format` has it, and nothing that an expression for a revision is made of.
+# Refused by `git check-ref-format`, or part of an expression for a revision.
 NOT_IN_REF = r"[~^:?*\[\\]|[.][.]|@[{]|//|/[.]|^[-./]|[/.]$|[.]lock(/|$)|^@$"
 NOT_PRINTED = r"[\x00-\x20\x7f]"
 """Control characters, in the escapes of CEL: patterns have none."""
@@ -75,7 +75,7 @@ def beside_the_system(field: str) -> Rule:
 
 
 def more_than_nothing(*fields: str) -> tuple[Rule, ...]:
-    """Return rules that each of these amounts is absent or more than 0."""
+    """Return a rule for each amount: it is absent or more than 0."""
     return tuple(
         Rule(
             f"!({_is_amount(field)}) || {_amount(field)}.isGreaterThan(quantity('0'))",
@@ -95,7 +95,7 @@ def within_limits(amount: str) -> Rule:
 
 
 def _is_amount(field: str) -> str:
-    """Return CEL for: the field is there, and is a quantity. Other values are reported by the schema."""
+    """Return CEL that is true if the field exists and is a quantity. The schema reports other values."""
     steps = field.split(".")
     there = " && ".join(f"has(self.{'.'.join(steps[: i + 1])})" for i in range(len(steps)))
     return f"{there} && isQuantity(string(self.{field}))"

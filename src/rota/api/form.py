@@ -56,7 +56,10 @@ class Form:
         return unknown, found
 
     def conform_status(self, obj: dict[str, Any]) -> tuple[list[str], list[Problem]]:
-        """Do the same for the status alone, which is all that a write through the status subresource changes."""
+        """Prune the status, fill in its defaults, and check its types and bounds. Returns the same as `conform`.
+
+        A write through the status subresource changes nothing but the status.
+        """
         assert self._status is not None, f"{self.kind} has no status"
         status = obj.get("status")
         if status is None:
@@ -93,7 +96,7 @@ class Form:
         return unknown
 
     def break_rules(self, obj: dict[str, Any], old: dict[str, Any] | None, found: list[Problem]) -> list[Problem]:
-        """Return the problems found so far and those of the rules. Rules do not run on a malformed object."""
+        """Evaluate the rules unless the object is malformed. Return the problems found so far and the new ones."""
         if self.rules.empty:
             return found
         broken = list(found)

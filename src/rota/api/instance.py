@@ -337,5 +337,5 @@ class Instance(Object):
             return Readiness("Failed", ready.reason if ready else "Failed", ready.message if ready else "")
         if self.status is None:
             return by_condition(self.metadata, None)
-        # Who has it changes its generation, and nothing of what it is.
+        # An assignment changes the generation and not the instance: a condition of an earlier generation still counts.
         return by_condition(msgspec.structs.replace(self.metadata, generation=0), self.status)

@@ -60,7 +60,7 @@ BOUNDS = ("ge", "le", "min_length", "max_length", "pattern")
 
 
 def _bounds_inward(annotation: Any) -> Any:
-    """`Annotated[T | None, bounds]` as `Annotated[Annotated[T, bounds] | None, rest]`, which is what msgspec takes."""
+    """Return `Annotated[T | None, bounds]` as `Annotated[Annotated[T, bounds] | None, rest]`, for msgspec."""
     if get_origin(annotation) is not Annotated:
         return annotation
     inner, (meta, *others) = annotation.__origin__, annotation.__metadata__
@@ -98,13 +98,13 @@ class ModelMeta(msgspec.StructMeta):
 
 
 def exact(pattern: str) -> str:
-    """A pattern as Python must have it to mean what it does to an API server: `$` is the end, classes are ASCII."""
+    """Return a pattern for `re` with the meaning that it has to an API server: `$` is the end, classes are ASCII."""
     assert "$" not in pattern[:-1], f"{pattern}: the end of a text is the end of its pattern"
     return ASCII_CLASSES + (pattern[:-1] + r"\Z" if pattern.endswith("$") else pattern)
 
 
 def as_written(exact_pattern: str) -> str:
-    """The pattern that `exact` was given."""
+    """Return the pattern that `exact` was called with."""
     return exact_pattern.removeprefix(ASCII_CLASSES).replace(r"\Z", "$")
 
 

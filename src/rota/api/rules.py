@@ -104,7 +104,7 @@ def _check(check: Check, value: dict[str, Any], path: str, found: list[Problem],
         for field, given, why in islice(check.find(value), FOUND_MAX)
     ]
     if wrong:
-        # A pattern that one of these does not match either says less.
+        # If such a field also breaks a pattern, that problem says less than the one of the check.
         fields = {problem.field for problem in wrong}
         found[:] = [one for one in found if one.field not in fields or problems.NO_MATCH not in one.message]
         found += wrong

@@ -54,7 +54,7 @@ def _definitions(kind: Kind) -> tuple[Object, ...]:
 
 
 def _definition(column: Column) -> Object:
-    # Ages and counts travel as what they are to the reader. Only custom resources say `date`.
+    # Tables have no type `count`: such a column is declared as a string.
     return {
         "name": column.name,
         "type": "string" if column.type == "count" else column.type,

@@ -1,7 +1,7 @@
 """One async client for all places of objects: a registry in this process, a Rota server, a Kubernetes API server.
 
 - *One behaviour.* All backends have the same verbs and types, and raise the same errors.
-- *No second write.* A write that may have been carried out is never sent again by itself.
+- *No second write.* The client never repeats a write that may have been carried out.
 - *A complete cache.* `Cache` reports every change once and in order, also after lost connections and lost history.
 - *Bounded.* Connections, streams, heads and answers have limits, so that no server can exhaust this process.
 

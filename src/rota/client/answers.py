@@ -21,7 +21,7 @@ ITEMS_DEPTH = 2
 METADATA_DEPTH = 2
 """Objects around a field of an object's metadata."""
 SHOWN_CHARACTERS_MAX = 500
-"""Characters shown of an answer that is no Status."""
+"""Bound on the characters of an answer without a Status that an error quotes."""
 
 REASONS = {
     400: "BadRequest",

@@ -60,7 +60,7 @@ class _Identity(msgspec.Struct):
 
 
 class _Unreadable(msgspec.Struct):
-    """Stands for an object that its type cannot read."""
+    """An object that its type cannot decode: its metadata, and the reason."""
 
     metadata: _Identity
     why: str = msgspec.field(default="", name="-why")
@@ -70,7 +70,10 @@ _unreadable = msgspec.json.Decoder(_Unreadable)
 
 
 class _Reader(Generic[T]):
-    """Names a kind whose objects are read one by one: what one of them holds keeps no other from being read."""
+    """Decodes the objects of a type one by one.
+
+    An object that cannot be decoded does not fail the list or the watch that it is in.
+    """
 
     def __init__(self, type_: type[T]) -> None:
         self._type = type_
@@ -326,7 +329,7 @@ class Cache(Generic[T]):
         return received
 
     def _readable(self, obj: T | _Unreadable) -> T | None:
-        """Return an object, or None if it cannot be read. The first time that is so, it is logged."""
+        """Return an object, or None if it cannot be read. The first failure of each object is logged."""
         key = _key(obj)
         if not isinstance(obj, _Unreadable):
             self._unread.discard(key)

@@ -124,7 +124,7 @@ class Client:
 
     async def get(self, kind: KindOf[R], name: str, *, namespace: str | None = None) -> R:
         """Return one object."""
-        answer = await self.backend.get(kind.api, self._in(kind.api, namespace), name)
+        answer = await self.backend.get(kind.api, self._namespace_for(kind.api, namespace), name)
         return kind.decode(answer.value)
 
     async def list(
@@ -141,7 +141,7 @@ class Client:
     ) -> ObjectList[R]:
         """Return a page of objects. `namespace=ALL_NAMESPACES` lists those of all namespaces."""
         options = ListOptions(labels, fields, limit, continue_, resource_version, match)
-        return _listed(kind, await self.backend.list(kind.api, self._in(kind.api, namespace), options))
+        return _listed(kind, await self.backend.list(kind.api, self._namespace_for(kind.api, namespace), options))
 
     async def watch(
         self,
@@ -157,7 +157,7 @@ class Client:
         """Yield changes from a version on, or from the present state. Raises ApiError 410 if that version is no longer
         kept."""
         options = WatchOptions(labels, fields, resource_version, bookmarks, send_initial_events)
-        batches = self.backend.watch(kind.api, self._in(kind.api, namespace), options)
+        batches = self.backend.watch(kind.api, self._namespace_for(kind.api, namespace), options)
         try:
             async for batch in batches:
                 for event in batch:
@@ -178,8 +178,8 @@ class Client:
         """Create an object."""
         kind, body = _body(obj)
         options = WriteOptions(self.manager, dry_run, field_validation)
-        where = (kind, self._of(kind, body, namespace))
-        return _like(obj, await self._write(Operation("create", *where, body=body, options=options)))
+        where = (kind, self._namespace_of(kind, body, namespace))
+        return _decoded_like(obj, await self._write(Operation("create", *where, body=body, options=options)))
 
     async def update(
         self,
@@ -193,8 +193,10 @@ class Client:
         _check_whole(obj)
         kind, body = _body(obj)
         options = WriteOptions(self.manager, dry_run, field_validation)
-        where = (kind, self._of(kind, body, None), _name(body))
-        return _like(obj, await self._write(Operation("update", *where, body, options, subresource=subresource)))
+        where = (kind, self._namespace_of(kind, body, None), _name(body))
+        return _decoded_like(
+            obj, await self._write(Operation("update", *where, body, options, subresource=subresource))
+        )
 
     async def update_status(self, obj: O) -> O:
         """Replace the status of an object, and nothing else."""
@@ -205,7 +207,7 @@ class Client:
         where = (kind, meta.namespace if kind.namespaced else "", meta.name)
         options = WriteOptions(self.manager)
         written = Operation("update", *where, status_body(obj), options, subresource="status")
-        return _like(obj, await self._write(written))
+        return _decoded_like(obj, await self._write(written))
 
     async def patch(
         self,
@@ -221,7 +223,7 @@ class Client:
     ) -> R:
         """Change an object by a merge patch, a JSON patch, or (core kinds) a strategic merge patch."""
         options = WriteOptions(self.manager, dry_run, field_validation)
-        where = (kind.api, self._in(kind.api, namespace), name)
+        where = (kind.api, self._namespace_for(kind.api, namespace), name)
         written = Operation("patch", *where, patch, options, subresource=subresource, patch_type=type)
         return kind.decode((await self._write(written)).value)
 
@@ -239,8 +241,8 @@ class Client:
         """Declare the fields that this client wants the object to have. It is created if it does not exist."""
         kind, body = _body(obj)
         options = WriteOptions(manager or self.manager, dry_run, field_validation, force)
-        where = (kind, self._of(kind, body, namespace), _name(body))
-        return _like(obj, await self._write(Operation("apply", *where, body, options, subresource=subresource)))
+        where = (kind, self._namespace_of(kind, body, namespace), _name(body))
+        return _decoded_like(obj, await self._write(Operation("apply", *where, body, options, subresource=subresource)))
 
     async def delete(
         self,
@@ -261,7 +263,9 @@ class Client:
         options = DeleteOptions(
             propagation, uid or None, resource_version or None, dry_run, grace_seconds=grace_seconds
         )
-        answer = await self._write(Operation("delete", kind.api, self._in(kind.api, namespace), name, delete=options))
+        answer = await self._write(
+            Operation("delete", kind.api, self._namespace_for(kind.api, namespace), name, delete=options)
+        )
         return None if answer.gone else kind.decode(answer.value)
 
     async def delete_collection(
@@ -275,14 +279,14 @@ class Client:
     ) -> None:
         """Delete all selected objects."""
         options, select = DeleteOptions(propagation), ListOptions(labels, fields)
-        where = (kind.api, self._in(kind.api, namespace))
+        where = (kind.api, self._namespace_for(kind.api, namespace))
         await self._write(Operation("delete_collection", *where, delete=options, select=select))
 
     # Scale.
 
     async def get_scale(self, kind: KindOf[Any], name: str, *, namespace: str | None = None) -> int:
         """Return the number of replicas that an object asks for."""
-        answer = await self.backend.get(kind.api, self._in(kind.api, namespace), name, subresource="scale")
+        answer = await self.backend.get(kind.api, self._namespace_for(kind.api, namespace), name, subresource="scale")
         replicas: int = msgspec.json.decode(answer.value)["spec"].get("replicas", 0)
         return replicas
 
@@ -290,7 +294,7 @@ class Client:
         """Change the number of replicas that an object asks for."""
         patch = {"spec": {"replicas": replicas}}
         options = WriteOptions(self.manager)
-        where = (kind.api, self._in(kind.api, namespace), name)
+        where = (kind.api, self._namespace_for(kind.api, namespace), name)
         await self._write(Operation("patch", *where, patch, options, subresource="scale"))
 
     # Several at once.
@@ -395,12 +399,12 @@ class Client:
 
     # Where an object is.
 
-    def _in(self, kind: Kind, namespace: str | None) -> str:
+    def _namespace_for(self, kind: Kind, namespace: str | None) -> str:
         if not kind.namespaced:
             return ""
         return self.namespace if namespace is None else namespace
 
-    def _of(self, kind: Kind, body: Object, namespace: str | None) -> str:
+    def _namespace_of(self, kind: Kind, body: Object, namespace: str | None) -> str:
         if not kind.namespaced:
             return ""
         meta = body.get("metadata")
@@ -466,7 +470,7 @@ def _name(body: Object) -> str:
     return name
 
 
-def _like(obj: O, answer: Answer) -> O:
+def _decoded_like(obj: O, answer: Answer) -> O:
     decoded: Any = type(obj).decode(answer.value) if isinstance(obj, TypedObject) else msgspec.json.decode(answer.value)
     form: O = decoded
     return form

@@ -125,7 +125,7 @@ class _Awaited(IntEnum):
     DATA = 2
     END = 3
     CONTINUE = 4
-    """Or HEAD."""
+    """A 100 Continue, or the head of an answer instead of it."""
 
 
 class Connection(asyncio.Protocol):
@@ -187,9 +187,9 @@ class Connection(asyncio.Protocol):
         self._transport.write(request)
 
     async def upload(self, body: AsyncIterator[bytes]) -> bool:
-        """Send the announced body of a request in pieces, if the server accepts it. Returns whether it did.
+        """Send the announced body of a request in pieces. Returns whether the server accepted it.
 
-        A server that answers before the end stops it.
+        An answer of the server before the end of the body stops the upload.
         """
         self._is_sent = False
         while not self._continued and not self._head_complete:

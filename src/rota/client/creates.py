@@ -66,11 +66,11 @@ class Creates:
             if not isinstance(error, Exception):
                 raise
             return
-        late = [self._settle(one, answer) for one, answer in zip(together, answers, strict=True)]
-        await asyncio.gather(*(self._alone(one) for one in late if one is not None))
+        late = [self._deliver(one, answer) for one, answer in zip(together, answers, strict=True)]
+        await asyncio.gather(*(self._send_by_itself(one) for one in late if one is not None))
 
-    def _settle(self, asked: _Asked, answer: Answer | ApiError) -> _Asked | None:
-        """Answer a create, or return it if it has to be sent by itself."""
+    def _deliver(self, asked: _Asked, answer: Answer | ApiError) -> _Asked | None:
+        """Deliver an answer to its caller, or return the create if it has to be sent by itself."""
         if asked.answer.done():
             return None
         if isinstance(answer, Answer):
@@ -81,7 +81,7 @@ class Creates:
             asked.answer.set_exception(answer)
         return None
 
-    async def _alone(self, asked: _Asked) -> None:
+    async def _send_by_itself(self, asked: _Asked) -> None:
         try:
             answer = await self._write_one(asked.operation)
         except Exception as error:

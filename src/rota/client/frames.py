@@ -23,10 +23,10 @@ from rota.client.failures import BadAnswer
 CONTENT_TYPE = "application/vnd.rota.log-frames"
 HEARTBEAT_SECONDS = 15.0
 SILENCE_SECONDS_MAX = 45.0
-"""Two heartbeats may be late. After that the server hangs, or is out of reach."""
+"""Seconds of silence after which the server counts as hanging or out of reach. Two heartbeats may be late."""
 POSITION_BYTES_MAX = 64 * 1024
 DATA_BYTES_MAX = 16 * 1024 * 1024
-"""More than any log keeps."""
+"""Bound on the bytes of one frame. It is more than any log keeps."""
 HEARTBEAT, DATA, END = 0, 1, 2
 
 _HEAD = struct.Struct(">BII")

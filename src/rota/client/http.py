@@ -27,7 +27,7 @@ from rota.registry.errors import bad_request, not_atomic
 
 WATCH_SECONDS_MIN = 300
 WATCH_SECONDS_MAX = 600
-"""Seconds after which the server ends a watch, at random, so that not all clients return at once."""
+"""Bounds on the seconds after which the server ends a watch. Each gets a random time, so that not all end at once."""
 WATCH_GRACE_SECONDS = 30.0
 """Time after which the client ends a watch that the server did not end."""
 
@@ -50,7 +50,7 @@ BATCH = "/v1/batch"
 BATCH_OPERATIONS_MAX = 1_000
 BATCH_BYTES_MAX = 2 * 1024 * 1024
 BATCH_VALUES_MAX = VALUES_MAX - 10
-"""The limit of a request that is not atomic, unless one operation alone exceeds it. It is below the server's limit."""
+"""Bound on the JSON values of a request that is not atomic, below the server's. A single operation may exceed it."""
 
 Events = list[WatchEvent]
 
@@ -189,7 +189,10 @@ class HttpBackend:
         *,
         patience_seconds: float = 0,
     ) -> Response:
-        """Send any request once, without a retry even if the server asks for one. The answer may take that long."""
+        """Send any request once, without a retry even if the server asks for one.
+
+        The answer may take `patience_seconds`.
+        """
         return await self._requests.once(method, path, body or b"", headers=headers, patience_seconds=patience_seconds)
 
     def stream(
@@ -203,12 +206,12 @@ class HttpBackend:
     ) -> AbstractAsyncContextManager[Stream]:
         """Send any request, and read its answer piece by piece, for example a backup: `async for piece in stream`.
 
-        Once it has begun it may be silent for that long.
+        Between two pieces the server may be silent for `patience_seconds`.
         """
         return self._requests.stream(method, path, body or b"", headers=headers, patience_seconds=patience_seconds)
 
     async def upload(self, path: str, body: AsyncIterator[bytes], type_: str) -> Response:
-        """Put a body that is sent while it is made, once."""
+        """Send a PUT once, with a body that is made while it is sent."""
         return await self._requests.upload(path, body, type_)
 
     def websocket(

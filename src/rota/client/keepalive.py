@@ -8,8 +8,10 @@ import socket
 IDLE_SECONDS = 15
 INTERVAL_SECONDS = 15
 PROBES = 3
-"""An unreachable end is detected within a minute, however long the connection is silent. The probes also keep a path
-through a router open."""
+"""Probes without an answer after which a connection is dropped: within a minute, however long it is silent.
+
+The probes also keep a path through a router open.
+"""
 
 
 def keep_alive(sock: socket.socket) -> None:

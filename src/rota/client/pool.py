@@ -124,15 +124,20 @@ class Pool:
                 self._end(connection)
 
     async def stream(self, request: bytes, patience_seconds: float) -> Stream:
-        """Send a request, and read its answer piece by piece. Once it has begun it may be silent for that long."""
+        """Send a request, and read its answer piece by piece.
+
+        Between two pieces the server may be silent for `patience_seconds`.
+        """
         with self._streaming() as held:
             connection = held.connection = self._idle_one() or await self._connect()
             connection.send(request, streaming=True)
             return await self._answered(connection, patience_seconds)
 
     async def upload(self, request: bytes, body: AsyncIterator[bytes]) -> tuple[Response, bool]:
-        """Send a request, and a body while it is made if the server accepts it. Returns the answer, and whether it
-        did."""
+        """Send a request, and a body that is made while it is sent.
+
+        Returns the answer, and whether the server accepted the body.
+        """
         with self._streaming() as held:
             connection = held.connection = await self._connect()
             connection.send(request)
@@ -167,7 +172,7 @@ class Pool:
 
     @contextmanager
     def _streaming(self) -> Iterator[_Held]:
-        """Count a stream. If it cannot be opened, uncount it and close its connection."""
+        """Count a stream that the body opens. If the body fails, take the count back and close the connection."""
         self._check()
         if self._streams >= self.limits.streams:
             raise TooManyStreams(f"{self._streams} streams from {self.endpoint.url} are open: close some first")

@@ -67,8 +67,10 @@ class Requests:
         headers: Mapping[str, str] | None = None,
         patience_seconds: float = 0,
     ) -> Response:
-        """Send a request once: the caller decides whether a retry is safe. Returns the answer, which may take that
-        long."""
+        """Send a request once: the caller decides whether a retry is safe.
+
+        The answer may take `patience_seconds`.
+        """
         if patience_seconds:
             headers = {**(headers or {}), "Prefer": HEARTBEAT}
 
@@ -87,7 +89,10 @@ class Requests:
         headers: Mapping[str, str] | None = None,
         patience_seconds: float = 0,
     ) -> AsyncIterator[Stream]:
-        """Send a request, and read the answer piece by piece. It may be silent for that long."""
+        """Send a request, and read the answer piece by piece.
+
+        Between two pieces the server may be silent for `patience_seconds`.
+        """
 
         async def send(request: bytes) -> Response | Stream:
             stream = await self._pool.stream(request, patience_seconds)
@@ -106,7 +111,7 @@ class Requests:
             stream.close()
 
     async def upload(self, path: str, body: AsyncIterator[bytes], type_: str) -> Response:
-        """Put a body that is sent while it is made. Sent once, because its source may be gone."""
+        """Send a PUT with a body that is made while it is sent. Never retried: the source of the body may be gone."""
         said = {"Content-Type": type_, "Transfer-Encoding": "chunked", "Expect": "100-continue"}
 
         async def send(request: bytes) -> Response:
@@ -169,7 +174,7 @@ class Requests:
             await self._sleep(wait)
 
     def _head(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str] | None) -> str:
-        """Return the head of a request without the credentials. `body` is None if it is sent while it is made."""
+        """Return the head of a request without the credentials. `body` is None if it is made while it is sent."""
         said = _DEFAULTS | {name.title(): value for name, value in headers.items()} if headers else _DEFAULTS
         if body == b"":
             said = {name: value for name, value in said.items() if name != "Content-Type"}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}]', re.DOTALL)
 CUT = b"null"
-"""Stands for what was cut off."""
+"""The placeholder of a part that was cut off."""
 
 
 class Shallow(NamedTuple):

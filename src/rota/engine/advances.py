@@ -1,4 +1,4 @@
-"""The advances during the runs of bodies, so that no body is parked for something that has just advanced."""
+"""A record of the ids that advanced while bodies ran, so that no body is parked for an id that has just advanced."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Iterable
 from rota.engine.node import Node
 
 NOTED_IDS_MAX = 65_536
-"""Bound on the noted ids. Beyond it, every running node counts as woken."""
+"""Bound on the recorded ids. Beyond it, every running node is treated as woken."""
 
 
 class Advances:
-    """Numbered advances of ids. A body knows the number at its start."""
+    """Advances of ids, with ascending numbers. Each running node has the number at its start."""
 
     def __init__(self) -> None:
         self.number = 0
         self.advanced: dict[str, int] = {}
-        """By id, the number of its last noted advance, in ascending order."""
+        """By id, the number of its last recorded advance, in ascending order."""
         self._hopeful: dict[str, int] = {}
         self._lost_before = 0
 
     def add(self, id_: str, hope: bool) -> None:
-        """Note an advance; `hope`: it is not known to be a failure."""
+        """Record an advance. `hope` is False if the advance is known to be a failure."""
         self.number += 1
         if len(self.advanced) >= NOTED_IDS_MAX:
             self.clear()

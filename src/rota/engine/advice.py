@@ -144,14 +144,14 @@ def advice(m: Finding) -> str:
         case "Cycle":
             return _break(m)
         case "Failed":
-            return _anew(m) if m.ended else f"correct {name}{_because(m)}: {_edit(m)}"
+            return _rerun_by_hand(m) if m.ended else f"correct {name}{_reason_note(m)}: {_edit(m)}"
         case "Error":
-            return f"correct what the error of {name} says{_because(m)}; it is tried again by itself{_when(m)}"
+            return f"correct what the error of {name} says{_reason_note(m)}; it is tried again by itself{_when(m)}"
         case "Spinning":
             command = f"`rota get {_target(m.id)} -o yaml --show-managed-fields`"
             return f"find out who keeps changing {name} or what it refers to: {command} names the writers"
         case "Deleting":
-            return _gone(m)
+            return _await_deletion(m)
         case "Hidden":
             return f"ask somebody who may read {name}: `rota why {_target(m.id)}`"
         case "Unattended":
@@ -171,7 +171,7 @@ def advice(m: Finding) -> str:
         case "Settled" | "Working" if todo := _to_correct(m):
             return todo
         case "Settled":
-            return f"wait for {name}{_because(m)}: `rota why {_target(m.id)} --watch` tells when that changes"
+            return f"wait for {name}{_reason_note(m)}: `rota why {_target(m.id)} --watch` tells when that changes"
     return _wait(m, name)
 
 
@@ -252,12 +252,14 @@ def _break(m: Finding) -> str:
     return f"{about}: take {m.edge} out of {shown(m.id)} ({_edit(m)})"
 
 
-def _anew(m: Finding) -> str:
+def _rerun_by_hand(m: Finding) -> str:
     name = shown(m.id)
-    return f"see how {name} ended{_because(m)}: `rota describe {_target(m.id)}`; then make it anew ({_replace(m.id)})"
+    return (
+        f"see how {name} ended{_reason_note(m)}: `rota describe {_target(m.id)}`; then make it anew ({_replace(m.id)})"
+    )
 
 
-def _gone(m: Finding) -> str:
+def _await_deletion(m: Finding) -> str:
     name = shown(m.id)
     then = f", then create it again: `rota apply -f FILE{_place(m.id)}`" if m.referrer else ""
     held = [one for one in m.finalizers if one not in (FOREGROUND, ORPHAN)]
@@ -274,10 +276,10 @@ def _wait(m: Finding, name: str) -> str:
     if m.engine == "runnable":
         others = f", with {m.others_queued} others" if m.others_queued else ""
         return f"wait a moment: {name} is in the queue of its controller{others}"
-    return f"wait: {name} is looked at again{_when(m) or ' by itself'}{_because(m)}"
+    return f"wait: {name} is looked at again{_when(m) or ' by itself'}{_reason_note(m)}"
 
 
-def _because(m: Finding) -> str:
+def _reason_note(m: Finding) -> str:
     return f" ({m.why})" if m.why else ""
 
 

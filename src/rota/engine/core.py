@@ -63,14 +63,14 @@ class Core(Waits):
         self._ready: deque[Lane] = deque()
         self.reruns = Reruns() if reruns else None
         self._notes = Advances()
-        self._apart: dict[Node, None] = {}
+        self._concurrent: dict[Node, None] = {}
         self._progress = 0
         self._timers = Timers()
         self._relooks = Slots(RELOOKS_PER_SECOND_MAX)
         self._first: set[Node] = set()
         self._then: list[Node] = []
         self.forced: dict[str, frozenset[str]] = {}
-        """By id, the ids of its cycle that a forced node waited for."""
+        """By forced node, the ids of its cycle that it waited for."""
 
     # Events from outside.
 
@@ -119,7 +119,7 @@ class Core(Waits):
         node.state = PARKED
         self.parked += 1
         if self.live:
-            self._heal_later(node, now)
+            self._relook_later(node, now)
 
     def _seed_again(self, node: Node) -> None:
         if node.content is _FORGOTTEN:
@@ -156,7 +156,7 @@ class Core(Waits):
                 self.reruns.arrived()
             self._progress += 1
             self.enqueue(self._new(id_, content))
-            self._rouse(id_, _ARRIVED)
+            self._wake_waiters(id_, _ARRIVED)
         else:
             self._data(id_, content)
 
@@ -175,7 +175,7 @@ class Core(Waits):
         if not self.live and self.budget.is_data_progress(id_):
             self._progress += 1
         self._contents[id_] = content
-        self._rouse(id_, _READY)
+        self._wake_waiters(id_, _READY)
 
     def status(self, id_: str, status: Status) -> None:
         """Set the status of a node. All but Pending wake those that wait for it."""
@@ -183,9 +183,9 @@ class Core(Waits):
         if node is not None and node.status != status:
             self._flip(node, status)
         if status == "Ready":
-            self._rouse(id_, _READY)
+            self._wake_waiters(id_, _READY)
         elif status in ENDED:
-            self._rouse(id_, _ENDED)
+            self._wake_waiters(id_, _ENDED)
 
     def _flip(self, node: Node, status: Status) -> None:
         node.status = status
@@ -193,14 +193,14 @@ class Core(Waits):
             self._progress += 1
 
     def forget(self, id_: str) -> None:
-        """Remove a node. One that runs is removed when it has."""
+        """Remove a node; a running one when its run is over."""
         node = self.nodes.get(id_)
         if node is None:
             return
         if node.state == RUNNING:
             node.content = _FORGOTTEN
         else:
-            self._vanish(node)
+            self._remove(node)
 
     def remember(self, id_: str) -> None:
         """Cancel the removal of a running node."""
@@ -208,7 +208,7 @@ class Core(Waits):
         if node is not None and node.content is _FORGOTTEN:
             node.content = None
 
-    def _vanish(self, node: Node) -> None:
+    def _remove(self, node: Node) -> None:
         self._leave(node)
         self._let_go(node)
         if not self.live:
@@ -268,9 +268,9 @@ class Core(Waits):
         """Report whether `take` may return a node."""
         return bool(self._ready)
 
-    def set_apart(self, node: Node) -> None:
-        """Note that a node runs concurrently with others."""
-        self._apart[node] = None
+    def note_concurrent(self, node: Node) -> None:
+        """Note that a node goes on running while others run."""
+        self._concurrent[node] = None
 
     def finish(self, node: Node, outcome: Outcome) -> None:
         """Take the outcome of a node's run."""
@@ -282,7 +282,7 @@ class Core(Waits):
             self._ready.append(lane)
         kind = type(outcome)
         if node.content is _FORGOTTEN:
-            self._vanish(node)
+            self._remove(node)
         elif kind is Blocked:
             self._park(node, outcome)  # type: ignore[arg-type]
         elif kind is Done:
@@ -299,10 +299,10 @@ class Core(Waits):
             if status == "Ready":
                 node.status = status
                 self.forced.pop(node.id, None)
-                self._rouse(node.id, _READY)
+                self._wake_waiters(node.id, _READY)
             elif status != "Pending":
                 node.status = status
-                self._rouse(node.id, _ENDED)
+                self._wake_waiters(node.id, _ENDED)
             if node.woken or self.live:
                 self._after_end(node)
         elif kind is Failed:
@@ -312,15 +312,15 @@ class Core(Waits):
             self._sleep(node, outcome)
         if self._first:
             self._after_first(node)
-        if self._apart or self._notes.advanced:
-            self._tidy_notes(node)
+        if self._concurrent or self._notes.advanced:
+            self._drop_old_notes(node)
 
-    def _tidy_notes(self, node: Node) -> None:
-        self._apart.pop(node, None)
+    def _drop_old_notes(self, node: Node) -> None:
+        self._concurrent.pop(node, None)
         if not self.running:
             self._notes.clear()
-        elif self._apart:
-            self._notes.forget_before(next(iter(self._apart)))
+        elif self._concurrent:
+            self._notes.forget_before(next(iter(self._concurrent)))
 
     def _park(self, node: Node, outcome: Blocked) -> None:
         now = self.clock.now()
@@ -331,18 +331,18 @@ class Core(Waits):
         node.left = len(on) if outcome.every else 0
         node.outcome = outcome
         if node.status == "Failed":
-            self._hope_again(node)
+            self._undo_failure(node)
             if node.state != PARKED:
                 return  # it waits for itself too
         if node.woken or (self._notes.number != node.started and self._notes.advanced_since(node.started, on)):
             self._wake_parked(node)
         elif self.live:
-            self._heal_later(node, now)
+            self._relook_later(node, now)
 
-    def _hope_again(self, node: Node) -> None:
-        """Note that a failed node runs again: those that failed because of it wait again."""
+    def _undo_failure(self, node: Node) -> None:
+        """Make a failed node pending again, and wake the nodes that failed because of it."""
         node.status = "Pending"
-        self._rouse(node.id, _ARRIVED)
+        self._wake_waiters(node.id, _ARRIVED)
 
     def finish_and_mark(self, node: Node, outcome: Outcome, *, again: bool) -> None:
         """Take the outcome of a node's run; `again`: it runs again at the fixpoint if something has arrived."""
@@ -361,7 +361,7 @@ class Core(Waits):
     def _fail(self, node: Node, outcome: Failed) -> None:
         self._end(node, outcome, FAILED)
         node.status = "Failed"
-        self._rouse(node.id, _ENDED)
+        self._wake_waiters(node.id, _ENDED)
         if outcome.because:
             node.on = once(outcome.because)
             for id_ in node.on:
@@ -388,16 +388,16 @@ class Core(Waits):
                 self._at(node, self.clock.now() + outcome.again_after)
             elif node.on:
                 node.since = self.clock.now()
-                self._heal_later(node, node.since)
+                self._relook_later(node, node.since)
             elif node.content is None:
-                self._vanish(node)
+                self._remove(node)
 
     def _sleep(self, node: Node, outcome: RequeueAfter) -> None:
         self._let_go(node)
         node.outcome = outcome
         node.state = SLEEPING
         if node.status == "Failed":
-            self._hope_again(node)
+            self._undo_failure(node)
         self.sleeping += 1
         node.since = self.clock.now()
         if node.woken:
@@ -417,7 +417,7 @@ class Core(Waits):
         elif node.state != RUNNABLE:
             self.enqueue(node, charge=True)
 
-    def _rouse(self, id_: str, how: int) -> None:
+    def _wake_waiters(self, id_: str, how: int) -> None:
         """Wake the nodes that wait for an id."""
         if self.running:
             self._notes.add(id_, how != _ENDED)
@@ -425,18 +425,18 @@ class Core(Waits):
         if waiters is not None:
             each = (waiters,) if type(waiters) is Node else waiters
             if how == _READY:
-                self._rouse_ready(id_, each)  # type: ignore[arg-type]
+                self._wake_waiters_of_ready(id_, each)  # type: ignore[arg-type]
             else:
                 for node in list(each):  # type: ignore[arg-type]
-                    self._rouse_one(node, how)
+                    self._wake_waiter(node, how)
         if how != _ENDED and self.recovering:
-            # Also for a mere arrival: nodes that failed without it have another reason now, if any.
+            # Also if the id has only arrived: a node that failed because it was missing needs another reason.
             blamed = self.recovering.get(id_)
             if blamed is not None:
                 for node in (blamed,) if type(blamed) is Node else list(blamed):  # type: ignore[arg-type]
                     self.enqueue(node, charge=True)
 
-    def _rouse_ready(self, id_: str, waiters: Iterable[Node]) -> None:
+    def _wake_waiters_of_ready(self, id_: str, waiters: Iterable[Node]) -> None:
         """Wake the waiters of a ready id. Those that wait for several are no longer parked under this one."""
         del self.waiting[id_]
         stay: dict[Node, None] | None = None
@@ -453,7 +453,7 @@ class Core(Waits):
                         node.state = RUNNABLE
                         self._queue(node)
             else:
-                self._rouse_one(node, _READY)
+                self._wake_waiter(node, _READY)
                 if id_ in node.on:
                     if stay is None:
                         stay = {}
@@ -463,7 +463,7 @@ class Core(Waits):
         elif self._contents and id_ not in self.recovering:
             self._contents.pop(id_, None)
 
-    def _rouse_one(self, node: Node, how: int) -> None:
+    def _wake_waiter(self, node: Node, how: int) -> None:
         if node.state == RUNNING:
             # A forced node fails because of its needs, whether or not those have failed first.
             if node.level < FORCE or how != _ENDED:
@@ -526,7 +526,10 @@ class Core(Waits):
             self._ready.append(lane)
 
     def _after_first(self, node: Node) -> None:
-        """Queue the other nodes when all raised ones have run, so that the order among those does not matter."""
+        """Queue the other runnable nodes once all nodes with a raised level have run.
+
+        So the order among the raised ones does not matter.
+        """
         self._first.discard(node)
         if not self._first and self._then:
             then, self._then = self._then, []
@@ -542,7 +545,7 @@ class Core(Waits):
         error = self.budget.spent(node)
         self._end(node, Failed(reason="NotConverged", message=str(error), error=error), FAILED)
         node.status = "Failed"
-        self._rouse(node.id, _ENDED)
+        self._wake_waiters(node.id, _ENDED)
 
     def _new(self, id_: str, content: Hashable) -> Node:
         name = self._lane_of(id_) if self._lane_of else None
@@ -566,7 +569,7 @@ class Core(Waits):
     def _at(self, node: Node, due: float) -> None:
         self._timers.set(node, due, len(self.nodes))
 
-    def _heal_later(self, node: Node, now: float) -> None:
+    def _relook_later(self, node: Node, now: float) -> None:
         self._at(node, now + jittered(relook_seconds(now - node.since)))
 
     def next_due(self) -> float | None:

@@ -1,9 +1,11 @@
 """The end of a run to the fixpoint: reruns, and nodes that fail because nothing can advance them any more.
 
-When nothing runs and nothing can, `drain` reruns the nodes that read everything (see `reruns`), then
-raises the level of the parked nodes whose needs cannot advance; only if there are none, of those that
-wait for each other in a cycle. Each call raises a level, levels fall only when a node ends, and a node that ended runs
-again at the cost of its own budget, or because of an emission at the cost of another one's: so there is an end.
+When nothing runs and nothing can, `drain` reruns the nodes that read everything (see `reruns`). If there are none, it
+raises the drain level of the parked nodes whose needs cannot advance. If there are none of these either, it raises the
+level of the nodes that wait for each other in a cycle.
+
+It ends: each call raises a level, a level falls only when its node ends, and a node that has ended runs again only at
+the cost of its own budget, or because of what another one emits at the cost of its budget.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from rota.engine.node import FORCE, PARKED, Node
 
 
 def drain(core: Core) -> bool:
-    """Make nodes runnable that must rerun or fail, when nothing runs and nothing can. Returns False at the end."""
+    """Make nodes runnable that must rerun or fail, once nothing runs and nothing can. Returns False at the end."""
     assert not core.running and not core.queued and not core.sleeping
     return _rerun(core) or (core.parked > 0 and _escalate(core))
 

@@ -1,6 +1,7 @@
 """The fence around a backend: only the leader writes.
 
-Writes on their way when leadership ends are not called back; their own preconditions protect against those.
+A write that is under way when leadership ends is not stopped. Its own precondition makes it fail if the next leader has
+changed the object.
 """
 
 from __future__ import annotations

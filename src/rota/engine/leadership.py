@@ -78,11 +78,11 @@ class Leadership:
         self._lease: Lease | None = None
         """The lease as last observed; None if it did not exist."""
         self._record: LeaseSpec | None = None
-        """The last observed spec. It outlives the lease."""
+        """The last observed spec of the lease. It is kept when the lease is deleted."""
         self._changed_at = NEVER
         """The time at which a change or the deletion of the lease was observed."""
         self._unsure = False
-        """True while the outcome of an own write is unknown."""
+        """True while nobody knows whether a write of this process was carried out."""
         self._news = asyncio.Event()
         self._watched = False
         self._trouble = ""
@@ -124,7 +124,7 @@ class Leadership:
                             return
                     self._trouble = ""
                 except (ApiError, OSError) as error:
-                    self._endure(error)
+                    self._log_transient(error)
                 # News that came during the read may be newer or older than its answer: then read again.
                 is_news = not self._news.is_set() and await self._pause(self._next_look_at()) and self._watched
         finally:
@@ -147,7 +147,7 @@ class Leadership:
                     self._watched = False
                     self._news.set()
                 await changes.aclose()  # type: ignore[attr-defined]
-            await self._sleep(self._again())
+            await self._sleep(self._next_try_at())
 
     def _free_at(self) -> float:
         """Return the time from which the lease may be taken."""
@@ -161,7 +161,7 @@ class Leadership:
         return self._changed_at + (self._record.lease_duration_seconds or self._lease_seconds)
 
     def _next_look_at(self) -> float:
-        free_at, again = self._free_at(), self._again()
+        free_at, again = self._free_at(), self._next_try_at()
         if free_at <= self._clock.now():
             return again
         return free_at if self._watched else min(free_at, again)
@@ -172,7 +172,7 @@ class Leadership:
         """Run `lead` while the lease is held. Return whether it ended by itself."""
         log.info("%s leads: it holds the lease %s/%s", self.identity, self.namespace, self.name)
         leading = asyncio.ensure_future(lead())
-        keeping = asyncio.create_task(self._keep(), name=f"renewal of the lease {self.name}")
+        keeping = asyncio.create_task(self._renew_until_lost(), name=f"renewal of the lease {self.name}")
         own_end = False
         try:
             await asyncio.wait((leading, keeping), return_when=asyncio.FIRST_COMPLETED)
@@ -190,7 +190,7 @@ class Leadership:
         log.warning("%s leads no longer; last seen with the lease: %s", self.identity, self.holder or "nobody")
         return False
 
-    async def _keep(self) -> None:
+    async def _renew_until_lost(self) -> None:
         """Renew until leadership is lost."""
         due = self._clock.now() + self._renew_seconds
         while True:
@@ -200,7 +200,7 @@ class Leadership:
             if began >= until:
                 break
             due = began + self._renew_seconds
-            again = self._again()
+            again = self._next_try_at()
             try:
                 # A hanging renewal must leave time for another.
                 async with self._bounded(max(until - self._retry_seconds, min(again, until))):
@@ -208,7 +208,7 @@ class Leadership:
                         due = again
                 self._trouble = ""
             except (ApiError, OSError) as error:
-                self._endure(error)
+                self._log_transient(error)
                 due = again
             # A lapse is a loss, even if nobody took the lease: `held` may have returned False meanwhile.
             if self._clock.now() >= until:
@@ -301,11 +301,11 @@ class Leadership:
 
     # Waiting.
 
-    def _again(self) -> float:
+    def _next_try_at(self) -> float:
         """Return the time of the next try, jittered so that candidates do not collide."""
         return self._clock.now() + self._retry_seconds * random.uniform(0.5, 1.0)
 
-    def _endure(self, error: ApiError | OSError) -> None:
+    def _log_transient(self, error: ApiError | OSError) -> None:
         """Log a transient error; raise any other."""
         if isinstance(error, ApiError) and error.code not in (409, 429) and error.code < 500:
             raise error

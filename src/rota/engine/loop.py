@@ -159,7 +159,7 @@ class ControlLoop:
         return old is not None or new is None or not self._live or self._by_kind[kind].wants(None, new)
 
     def _is_news(self, id_: str, old: Object | None, new: Object | None) -> bool:
-        """Report whether a change of the status alone concerns its controller. The echo of its own write does not."""
+        """Report whether the controller must see a change of the status alone. It needs no echo of its own write."""
         assert new is not None
         status = getattr(new, "status", None)
         if status == getattr(old, "status", None):
@@ -220,7 +220,7 @@ class ControlLoop:
         lane, namespace, name = id_.split("/", 2)
         controller = self._controllers[lane]
         key = Key(namespace, name)
-        # An echo that has not come yet is news after this run, which decides without it.
+        # This run does not see an echo that is still to come, so that must wake the controller afterwards.
         self._expected.pop(id_, None)
         if controller.kind is not None and not self._objects.has(controller.kind.api, namespace, name):
             return self._finalize(controller, key, id_)

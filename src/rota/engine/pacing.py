@@ -119,7 +119,7 @@ class Brake:
 
 
 class _Slowed:
-    """A slowed node, until it is not woken at once after a run."""
+    """A node that pauses before each run, until it has not been woken for a while."""
 
     __slots__ = ("_pause", "asked_at", "ran_at")
 
@@ -129,7 +129,7 @@ class _Slowed:
         self._pause = SPIN_PAUSE_SECONDS_FIRST
 
     def is_calm(self, now: float) -> bool:
-        """Report whether the node was not woken for a while after its last run, or after it was allowed to run."""
+        """Report whether the node was not woken for `SPIN_CALM_SECONDS` after its last run or after its pause."""
         assert self.asked_at is not None
         allowed_at = self.ran_at + self._pause
         return self.asked_at - self.ran_at >= SPIN_CALM_SECONDS or now - allowed_at >= SPIN_CALM_SECONDS

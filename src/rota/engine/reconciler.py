@@ -130,7 +130,7 @@ class Context:
             return known[1]
         namespace, now = self.id.split("/", 2)[1], self.clock.now()
         if not self.memory.looks.are_left(namespace, now):
-            # It is searched at the next relook of the object.
+            # The budget is used up: search at the next relook of the object.
             return known[1] if known is not None else None
         looked_at = 0
 
@@ -225,7 +225,7 @@ class Reconciler:
     """Runs of one key in ten seconds; past that the key is slowed down and gets the condition Spinning."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        """Start what feeds events from outside the API; `wake` queues a key. Returns the function that stops it."""
+        """Start sources of events outside the API; `wake` queues a key. Returns the function that stops them."""
         return lambda: None
 
     def wants(self, old: Object | None, new: Object | None) -> bool:

@@ -22,9 +22,9 @@ SKIPPED = "DependencySkipped"
 """Reasons of dependencies. DependencyNotReady is normal; people should notice the others."""
 NAMED_AT_ONCE_MAX = 10
 """Bound on the objects that one message names."""
-LATELY_MAX = 256
+CACHED_MAX = 256
 """Bound on the objects whose references are cached."""
-ALIKE_MAX = 1_024
+INTERNED_MAX = 1_024
 """Bound on the interned sets of references."""
 
 
@@ -52,17 +52,17 @@ def references_of(obj: Object) -> Sequence[Reference]:
     if kind not in referring_kinds():
         return ()
     # The graph and, soon after, the object's controller ask for the same object.
-    known = _lately.get(id(obj))
+    known = _cached.get(id(obj))
     if known is not None and known[0] is obj:
         return known[1]
     found = references(kind, {"spec": msgspec.to_builtins(getattr(obj, "spec", None))})
-    if len(_lately) >= LATELY_MAX:
-        del _lately[next(iter(_lately))]
-    _lately[id(obj)] = obj, found
+    if len(_cached) >= CACHED_MAX:
+        del _cached[next(iter(_cached))]
+    _cached[id(obj)] = obj, found
     return found
 
 
-_lately: dict[int, tuple[Object, Sequence[Reference]]] = {}
+_cached: dict[int, tuple[Object, Sequence[Reference]]] = {}
 """The cached references of objects, by the `id()` of the object."""
 
 
@@ -80,8 +80,8 @@ class Edge(NamedTuple):
     needs: Need
 
 
-@lru_cache(maxsize=ALIKE_MAX)
-def _one_of_a_kind(edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
+@lru_cache(maxsize=INTERNED_MAX)
+def _interned(edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
     """Intern edges, which many objects share."""
     return edges
 
@@ -97,7 +97,7 @@ class Graph:
         """Add or update an object. `id_` saves making the id anew."""
         id_ = id_ or id_of(obj)
         self.remove(id_)
-        edges = _one_of_a_kind(tuple(Edge(r.path, target_of(obj, r), r.needs) for r in references_of(obj)))
+        edges = _interned(tuple(Edge(r.path, target_of(obj, r), r.needs) for r in references_of(obj)))
         if edges:
             self._out[id_] = edges
         for edge in edges:
@@ -185,11 +185,11 @@ def decide(
     *,
     coming: bool = False,
 ) -> Blocked | Failed | None:
-    """Return None if an object may go on; else its outcome.
+    """Return None if the dependencies of an object are as needed; else the outcome of its reconcile.
 
-    It fails only when all dependencies are decided, so that the message does not depend on their order. `cycle`
-    finds the cycle that the object is in, given the ids it waits for. `coming`: absent ones are expected to be created,
-    and waiting for them is not reported as an error.
+    The outcome is Failed only when all dependencies are decided, so that the message does not depend on their order.
+    `cycle` finds the cycle that the object is in, given the ids it waits for. `coming`: absent ones are expected to be
+    created, and waiting for them is not reported as an error.
     """
     undecided = [d for d in needed if d.undecided]
     failed = [d for d in needed if d.state in ("Failed", "Skipped")]
@@ -214,7 +214,7 @@ def decide(
 
 
 def _reason(unmet: Sequence[Dependency], *, coming: bool = False) -> tuple[str, str]:
-    """Return the reason of the worst, and a sentence about all."""
+    """Return the reason of the worst unmet dependency, and a message about all of them."""
     absent = [d for d in unmet if d.state == "Absent"]
     failed = [d for d in unmet if d.state == "Failed"]
     skipped = [d for d in unmet if d.state == "Skipped"]
@@ -226,14 +226,14 @@ def _reason(unmet: Sequence[Dependency], *, coming: bool = False) -> tuple[str, 
     if failed:
         parts.append(f"dependencies failed: {_names(failed)}")
     if skipped:
-        parts.append(f"dependencies skipped: {_names(skipped, _how)}")
+        parts.append(f"dependencies skipped: {_names(skipped, _reason_note)}")
     if others:
-        parts.append(f"not ready: {_names(others, _how)}")
+        parts.append(f"not ready: {_names(others, _reason_note)}")
     reason = NOT_FOUND if absent and not coming else FAILED if failed else SKIPPED if skipped else NOT_READY
     return reason, "; ".join(parts)
 
 
-def _how(d: Dependency) -> str:
+def _reason_note(d: Dependency) -> str:
     return f" ({d.readiness.reason})" if d.readiness.reason else ""
 
 

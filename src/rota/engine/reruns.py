@@ -16,7 +16,7 @@ from rota.engine.node import Node
 
 DIGEST_MASK = (1 << 64) - 1
 SOMEBODY = object()
-"""The emitter of a thread that does not know its node."""
+"""The emitter of data that comes from a thread without a known node."""
 EMITTER: ContextVar[object] = ContextVar("rota_emitter", default=None)
 """The node whose body runs in this context; None outside of bodies."""
 
@@ -127,6 +127,6 @@ class Reruns:
             run.owes = run.free = False
 
     def is_free(self, node: Node) -> bool:
-        """Report whether a node runs again without having been charged."""
+        """Report whether the current run of a node was not charged to its budget."""
         run = self._runs.get(node)
         return run is not None and run.free

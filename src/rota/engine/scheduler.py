@@ -132,7 +132,7 @@ class Scheduler:
         new.
         """
         if self._thread and threading.get_ident() != self._thread:
-            self._elsewhere(lambda: self.arrive(id_, content, runnable=runnable))
+            self._call_on_loop(lambda: self.arrive(id_, content, runnable=runnable))
             return
         self._core.arrive(id_, content, runnable=runnable)
         if not self._pumping and self._core.queued:
@@ -152,13 +152,13 @@ class Scheduler:
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
         if self._thread and threading.get_ident() != self._thread:
-            self._elsewhere(lambda: self._call(function, *args))
+            self._call_on_loop(lambda: self._call(function, *args))
             return
         function(*args)
         if not self._pumping and self._core.queued:
             self._pump_soon()
 
-    def _elsewhere(self, call: Callable[[], None]) -> None:
+    def _call_on_loop(self, call: Callable[[], None]) -> None:
         """Make a call on the loop from a body's thread, and wait for it."""
         assert self._loop is not None
         done: ThreadFuture[None] = ThreadFuture()
@@ -293,7 +293,7 @@ class Scheduler:
                     observer.ran(node.id, answer, began - node.queued, core.clock.now() - began)  # type: ignore[arg-type]
                 finish(node, answer)  # type: ignore[arg-type]
             else:
-                self._run_apart(node, answer)  # type: ignore[arg-type]
+                self._run_concurrently(node, answer)  # type: ignore[arg-type]
             if self._stopping:
                 break
         self._pumping = False
@@ -307,7 +307,7 @@ class Scheduler:
         elif core.live:
             self._wait_for_timers()
         elif not core.running:
-            self._quiet()
+            self._on_idle()
 
     def _dispatch_as(self, node: Node) -> Promise:
         """Run a body with its node as the emitter."""
@@ -315,7 +315,7 @@ class Scheduler:
         EMITTER.set(node)
         return self._dispatch(node.id, node.level)
 
-    def _quiet(self) -> None:
+    def _on_idle(self) -> None:
         """Go on when nothing runs and nothing can: advance the clock, drain, or finish."""
         core = self._core
         if core.queued:
@@ -344,12 +344,12 @@ class Scheduler:
         self._timer = None
         self._pump_soon()
 
-    def _run_apart(self, node: Node, answer: Awaitable[Outcome]) -> None:
+    def _run_concurrently(self, node: Node, answer: Awaitable[Outcome]) -> None:
         assert self._loop is not None
-        self._core.set_apart(node)
+        self._core.note_concurrent(node)
         task = self._loop.create_task(self._body(node, answer))
         self._tasks[task] = (node, answer)
-        task.add_done_callback(self._gone)
+        task.add_done_callback(self._finish_unbegun)
 
     async def _body(self, node: Node, answer: Awaitable[Outcome]) -> None:
         began = self.clock.now() if self.observer else 0.0
@@ -376,7 +376,7 @@ class Scheduler:
         self._finished(node, outcome)
         self._pump_soon()
 
-    def _gone(self, task: asyncio.Task[None]) -> None:
+    def _finish_unbegun(self, task: asyncio.Task[None]) -> None:
         """Finish the node of a task that was cancelled before it began."""
         left = self._tasks.pop(task, None)
         if left is None:

@@ -8,11 +8,11 @@ from heapq import heapify, heappop, heappush
 from rota.engine.node import Node
 
 STALE_TIMERS_MAX = 1_000
-"""Bound on the overtaken timers in the heap, beside two for each node."""
+"""Bound on the outdated timers in the heap, beside two for each node."""
 
 
 class Timers:
-    """A heap of timers. A timer is overtaken, and skipped, if its node has another due time."""
+    """A heap of timers. A timer whose node has got another due time meanwhile is skipped."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Node]] = []

@@ -57,7 +57,7 @@ def has(index: Index, id_: str, node: Node) -> bool:
 
 
 class Waits:
-    """The nodes that wait for others, and those that failed because of others, by the ids of those."""
+    """Two indexes by id: the nodes that wait for an id, and the nodes that failed because of it."""
 
     def __init__(self) -> None:
         self.waiting: Index = {}
@@ -75,7 +75,7 @@ class Waits:
         return sorted(id_ for id_ in node.on if has(self.waiting, id_, node))
 
     def _let_go_if_partly(self, node: Node) -> None:
-        """Remove a node that waits for all of several ids from the index: it is parked under some of them only."""
+        """Remove a node that waits for all of several ids from the index, where only the missing ones have it."""
         if node.left:
             node.left = 0
             self._let_go(node)

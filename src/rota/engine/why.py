@@ -90,7 +90,7 @@ class Step(Struct, frozen=True, rename="camel", omit_defaults=True):
     explained_above: bool = wire_field(default=False, name="seenAbove")
     """True if it is explained further up: the chain is a cycle, or two chains join."""
     hidden: bool = False
-    """True if the caller may not read it: only its name and state are shown."""
+    """True if the caller may not read the object: only its name and state are shown."""
 
 
 class Why(Struct, frozen=True, rename="camel"):

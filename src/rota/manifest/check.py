@@ -102,7 +102,7 @@ def _problems(kind: Kind, obj: Object) -> tuple[list[p.Problem], list[str]]:
     more, wrong = shape.conform(obj)
     metadata.check_new(kind, meta, found)
     if all(each.reason != "FieldValueTypeInvalid" for each in wrong):
-        # What these look for is found only where the types are right.
+        # These checks only work on values of the right types.
         core_kinds.check(kind, obj, None, found)
     found = shape.break_rules(obj, None, [*found, *wrong])
     # What the scale subresource could not show (`.spec.replicas`) is wrong by its type, too.

@@ -75,7 +75,7 @@ class MissingReference(NamedTuple):
 async def find_missing_references(
     client: Client, graph: Graph, declared: Collection[str], doomed: Collection[str]
 ) -> list[MissingReference]:
-    """Return what the declared objects refer to and will not find, in the order of the declarations."""
+    """Return the references of declared objects to objects that will not exist, in the order of the declarations."""
     targets = dict.fromkeys(edge.target for id_ in declared for edge in graph.references(id_))
     asked = [target for target in targets if target not in declared][:LOOKUPS_MAX]
     absent = [target for target in asked if target in doomed or await _is_absent(client, target)]

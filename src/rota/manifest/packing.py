@@ -24,7 +24,7 @@ from rota.trees.walking import Spot
 
 FILES_MAX = 10_000
 DEPTH_MAX = 64
-"""Nested folders."""
+"""Bound on nested folders."""
 LOOKED_AT_MAX = 200_000
 """Names that are examined, excluded ones included."""
 

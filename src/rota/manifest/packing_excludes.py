@@ -36,7 +36,8 @@ ALWAYS = (
     "/rota.schema.json",
     f"/{IGNORE_FILE}",
 )
-"""Excluded unless a `.rotaignore` includes it again. It holds the project file, which is no code."""
+"""Patterns that are excluded unless a `.rotaignore` includes them again. The project file is among them: it is no code.
+"""
 
 
 class Excludes:

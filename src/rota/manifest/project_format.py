@@ -14,11 +14,11 @@ from rota.api.schema import Schema, object_schema
 FILE_NAME = "rota.yaml"
 PROJECT_LABEL = "rota.dev/project"
 CREATED_ANNOTATION = "rota.dev/created-by-project"
-"""Set on objects that a deploy created. Pruning deletes no others."""
+"""The annotation of objects that a deploy created. Pruning deletes no others."""
 ENTRIES_MAX = 10_000
 """Entries of a section, or schedules of a function."""
 NAME_PATTERN = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
-"""Without dots, so that FUNCTION.SCHEDULE is unambiguous."""
+"""The pattern of names: without dots, so that FUNCTION.SCHEDULE is unambiguous."""
 NAME_RULE = "a name has 1 to 63 lower case letters, digits and '-', with a letter or digit at both ends"
 NAME: Schema = {"type": "string", "pattern": NAME_PATTERN, "description": "Its name."}
 PROJECT_NAME: Schema = {**NAME, "description": "The project's name. Everything of it is labelled with it."}

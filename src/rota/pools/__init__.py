@@ -1,24 +1,27 @@
-"""The ledger of a pool: who holds which instance, who waits, who gets what next. Tasks and claims alike.
+"""The ledger of a pool: which request holds which instance, which requests wait, and which is bound next.
 
-Its user, an executor, calls it for every event and carries out the effects that it leaves in `effects`; then it says
-how each went. A request is in one state: waiting, binding, held, ending; one that is over is not known any more.
+Requests of tasks and of claims are treated alike. An executor calls the ledger for every event, carries out the effects
+that the ledger leaves in `effects`, and reports the result of each. A request is in one state: waiting, binding, held,
+ending. The ledger forgets a request that is over.
 
 - *Nothing waits that could be served.* Every event leaves the bindings that it makes possible, at once.
 - *In order.* Higher priority first, then the holder with the fewest instances now, then arrival; first come, first
-  served within a holder. A request that has to try again keeps its place. Nobody is served before the first in line.
+  served within a holder. A request that has to be bound again keeps its place. No request overtakes the first one.
 - *Never twice.* A request is on one instance at most, from the decision until its end is written or its instance is
   gone. An instance has one hold, or several of requests that share it.
-- *Not behind a long one.* Requests that share an instance are handed to it before it is free only while they are short
-  and no instance is idle. What has not begun is recalled when the one before it turns out to be long, or when one of
-  higher priority waits.
-- *Cancelled at any instant.* A request that is cancelled while it is bound has the binding ended when that is written.
-- *Forgets nothing, keeps nothing.* `hold` and `request` make from what is stored a ledger that goes on in the same way.
-  Of what has ended no trace is left. What is said again, late, or of something unknown changes nothing.
+- *Not behind a long one.* Requests that share an instance are handed to it before it is free only while runs are short
+  and no instance is idle. A request that has not begun is recalled when the one before it turns out to be long, or when
+  a request of higher priority waits.
+- *Cancelled at any instant.* If a request is cancelled while it is being bound, the binding is ended as soon as it is
+  written.
+- *Forgets nothing, keeps nothing.* A ledger that is rebuilt from the store, by `hold` and `request`, goes on in the
+  same way. Nothing is kept of requests and instances that are gone. A report that is repeated, late, or about something
+  unknown changes nothing.
 
-With n requests of h holders waiting, an event costs O(log n + log h). A waiting request takes some 230 bytes beside
-itself.
+With n requests of h holders waiting, an event costs O(log n + log h). The ledger needs some 230 bytes for each waiting
+request, beside the request itself.
 
-Never: looks at a clock, does I/O, decides on its own that a binding has failed, gives an instance that was not opened.
+Never: looks at a clock, does I/O, decides on its own that a binding has failed, binds an instance that was not opened.
 """
 
 from rota.pools.ledger import Effect, GiveBack, Ledger, Lost, Recall, State

@@ -13,11 +13,11 @@ from rota.pools.units import Behind, Free, Opened, Partly, Unit
 from rota.pools.waiting import Waiting
 
 DEPTH_MAX = 16
-"""Requests that are handed to one instance at once, where they are short."""
+"""Bound on the requests that one instance has at once, while runs are short."""
 BEHIND_SECONDS_MAX = 0.05
-"""A request may be expected to stand behind others on an instance for at most so long."""
+"""Bound on the expected wait of a request that is handed to a busy instance."""
 LATEST_SHARE = 0.2
-"""The share of the latest run in the mean of run times."""
+"""The weight of the latest run in the moving mean of run times."""
 
 
 class State(IntEnum):
@@ -27,7 +27,7 @@ class State(IntEnum):
     BINDING = 1
     HELD = 2
     ENDING = 3
-    """The end of its hold is being written."""
+    """The end of the hold is being written."""
 
 
 WAITING, BINDING, HELD, ENDING = State
@@ -41,27 +41,27 @@ class Entry(Struct, eq=False):
     state: State = WAITING
     unit: Unit | None = None
     binding: Binding | None = None
-    """The decision by which it is on the instance, unless that is from the store."""
+    """The decision that bound the request; None for a hold that was read from the store."""
     is_recalled: bool = False
-    """True if it is being recalled: it was handed to an instance ahead of time and has not begun."""
+    """True if the instance was asked to return the request: it was handed over ahead of time and has not begun."""
 
 
 class Recall(NamedTuple):
-    """Ask an instance to return a request that it has not begun; then call `Ledger.returned`, if it does."""
+    """Ask an instance to return a request that it has not begun. If it does, call `Ledger.returned`."""
 
     request: Request
     instance: str
 
 
 class GiveBack(NamedTuple):
-    """End a hold that was written after its request had been cancelled; then call `Ledger.ended`."""
+    """End the hold of a request that was cancelled before its binding was written. Then call `Ledger.ended`."""
 
     request: Request
     instance: str
 
 
 class Lost(NamedTuple):
-    """An instance is gone, or somebody else has taken it: the request has lost what it held."""
+    """A request has lost its instance: the instance is gone, or was assigned outside of this ledger."""
 
     request: Request
     instance: str
@@ -71,23 +71,23 @@ Effect = Binding | Recall | GiveBack | Lost
 
 
 class Ledger:
-    """The holds and the requests of a pool. Each call is an event; its effects are in `effects`."""
+    """The holds and the requests of a pool. Each call reports an event; the effects of it are added to `effects`."""
 
     def __init__(self, depth_max: int = DEPTH_MAX) -> None:
         self.effects: list[Effect] = []
-        """Effects that are to be carried out, in order. The executor takes and clears them."""
+        """Effects to carry out, in order. The executor takes and clears them."""
         self.waiting = Waiting()
         self._entries: dict[str, Entry] = {}
         self._unwanted: dict[str, Entry] = {}
-        """Requests that were cancelled while an instance was being given to them."""
+        """Requests that were cancelled while they were being bound."""
         self._units: dict[str, Unit] = {}
         self._whole, self._jobs = Free(), Free()
-        """Instances without a hold, that can be given for anything, or for requests that share them."""
+        """Instances without a hold: those for any request, and those only for requests that share them."""
         self._partly = Partly(depth_max)
-        """Instances with holds to which more can be handed."""
+        """Instances with holds that can take further requests."""
         self._depth_max = depth_max
         self._depth = 1
-        """Requests that may be handed to one instance at once, by how long they ran lately."""
+        """Bound on the requests that one instance has at once. It follows from recent run times."""
         self._run_seconds: float | None = None
         self._in_flight = 0
         self._behind = Behind()
@@ -95,10 +95,10 @@ class Ledger:
     # Requests.
 
     def request(self, request: Request) -> State:
-        """Take a request. Return its state: `BINDING` if an instance is free, else `WAITING`. Known ones stay."""
+        """Take a request. Return `BINDING` if an instance is free, else `WAITING`. A known request keeps its state."""
         known = self._entries.get(request.id)
         if known is None and self._unwanted and (known := self._unwanted.pop(request.id, None)) is not None:
-            # It was cancelled while an instance was being given to it, and is wanted again.
+            # The request was cancelled while it was being bound, and is wanted again.
             assert known.binding is not None
             known.binding.is_wanted = True
             self._entries[request.id] = known
@@ -114,10 +114,10 @@ class Ledger:
         return entry.state
 
     def cancel(self, id_: str) -> State | None:
-        """Drop a request that has nothing yet. Return the state that it had.
+        """Drop a request that holds nothing yet. Return the state that it had; None if it is unknown.
 
-        While it is being bound it is not known whether it will hold an instance: `GiveBack` follows if it does. A held
-        one is left as it is: end it by `ending` and `ended`.
+        While a request is being bound, nobody knows whether it will get the instance: `GiveBack` follows if it does. A
+        held request is left as it is: end it by `ending` and `ended`.
         """
         entry = self._entries.get(id_)
         if entry is None:
@@ -136,25 +136,25 @@ class Ledger:
     # The results of what was decided.
 
     def bound(self, binding: Binding) -> bool:
-        """A binding is written. Return whether its request holds the instance by it.
+        """Note that a binding is written. Return whether its request now holds the instance.
 
-        If the request was cancelled since, `GiveBack` is among the effects, and its end is awaited. Else, if the
-        instance is gone, `Lost` is.
+        If the request was cancelled meanwhile, `GiveBack` is added to the effects, and the ledger waits for `ended`. If
+        the instance is gone, `Lost` is added.
         """
         if binding.is_over:
             known = self._entries.get(binding.request.id)
             return known is not None and known.binding is binding and known.state is HELD
-        entry = self._landed(binding)
+        entry = self._resolve(binding)
         is_there = self._units.get(binding.instance) is entry.unit
         if not is_there:
-            # The instance went while that was written; one of the same name is another.
+            # The instance went while the binding was written; one of the same name is another.
             self._detach(entry, reopens=False)
         if not binding.is_wanted:
             self._entries[binding.request.id] = entry
             entry.state = ENDING
             self.effects.append(GiveBack(binding.request, binding.instance))
         elif is_there:
-            self._held(entry)
+            self._mark_held(entry)
         else:
             del self._entries[binding.request.id]
             self.effects.append(Lost(entry.request, binding.instance))
@@ -162,13 +162,14 @@ class Ledger:
         return is_there and binding.is_wanted
 
     def lost(self, binding: Binding, *, instance_taken: bool = True) -> None:
-        """A binding could not be written: the request goes back to its place.
+        """Note that a binding could not be written.
 
-        The instance is closed until `open` is called for it again, unless it is free as before.
+        Its request waits again at its old place, unless it was cancelled. With `instance_taken` the instance is closed
+        until `open` is called for it; else it stays as free as before.
         """
         if binding.is_over:
             return
-        entry = self._landed(binding)
+        entry = self._resolve(binding)
         unit = entry.unit
         self._detach(entry, reopens=False)
         if unit is not None and instance_taken:
@@ -179,7 +180,10 @@ class Ledger:
         self._serve()
 
     def refused(self, binding: Binding) -> None:
-        """A binding can never be written, because of the request: drop it. The instance is as free as before."""
+        """Note that a binding can never be written, because of its request.
+
+        The request is dropped, and the instance stays as free as before.
+        """
         if binding.is_over:
             return
         self.cancel(binding.request.id)
@@ -188,9 +192,9 @@ class Ledger:
     # The end of holds.
 
     def ending(self, id_: str, *, frees: bool) -> bool:
-        """A held request has come to its end, which is about to be written. False: it is not held.
+        """Note that the end of a hold is about to be written. Return False if the request holds nothing.
 
-        With `frees` the instance can be given to another that shares it at once.
+        With `frees` another request that shares the instance can be bound to it at once.
         """
         entry = self._entries.get(id_)
         if entry is None or entry.state is not HELD:
@@ -204,18 +208,21 @@ class Ledger:
         return True
 
     def held_again(self, id_: str) -> None:
-        """The end of a hold could not be written, and does not count."""
+        """Note that the end of a hold could not be written: the request holds its instance again.
+
+        If another request may have the instance already (`frees`), the request is dropped.
+        """
         entry = self._entries.get(id_)
         if entry is not None and entry.state is ENDING:
             if entry.unit is None:
                 del self._entries[id_]
             else:
                 entry.state = HELD
-                self._note(entry)
+                self._note_if_behind(entry)
                 self._serve()
 
     def ended(self, id_: str) -> None:
-        """The end of a hold is written: the request is over."""
+        """Note that the end of a hold is written: the request is over."""
         entry = self._entries.get(id_)
         if entry is not None and entry.state >= HELD:
             if entry.unit is not None:
@@ -228,7 +235,11 @@ class Ledger:
     def open(
         self, id_: str, opened: Opened, *, reopened: Opened = CLOSED, slots: int = 1, last: str | None = None
     ) -> None:
-        """An instance is there, and can be given for this. `last`: the affinity key of its last holder."""
+        """Note an instance and the requests that it can be given to.
+
+        `opened` holds now, `reopened` once a shared hold has ended. `slots` is how many requests may share it at once,
+        `last` the affinity key of its last holder.
+        """
         unit = self._units.get(id_)
         if unit is None:
             unit = self._units[id_] = Unit(id_)
@@ -236,7 +247,7 @@ class Ledger:
         if opened is unit.opened and reopened is unit.reopened and slots == unit.slots and same_key:
             return
         if opened is not unit.opened or not same_key:
-            # Its place is found by its key: it leaves it before that changes.
+            # The index finds an instance by its key: remove it before the key changes.
             self._displace(unit)
         unit.opened, unit.reopened, unit.slots = opened, reopened, slots
         if last is not None:
@@ -246,21 +257,27 @@ class Ledger:
         self._serve()
 
     def gone(self, id_: str) -> None:
-        """An instance is gone: whoever held it has lost it. A binding to it is awaited."""
+        """Note that an instance is gone: its holders have lost it.
+
+        A binding to it that is being written stays until its result is reported.
+        """
         unit = self._units.pop(id_, None)
         if unit is None:
             return
         self._displace(unit)
-        self._dispossess(unit)
+        self._end_holds(unit)
 
     def taken(self, id_: str) -> None:
-        """Note that an instance was assigned outside of this ledger, which ends its hold. It is closed until `open`."""
+        """Note that an instance was assigned outside of this ledger.
+
+        Its holders have lost it. It is closed until `open` is called for it.
+        """
         unit = self._units.get(id_)
         if unit is not None:
             self._close(unit)
-            self._dispossess(unit)
+            self._end_holds(unit)
 
-    def _dispossess(self, unit: Unit) -> None:
+    def _end_holds(self, unit: Unit) -> None:
         for entry in list(unit.holds.values()):
             if entry.state in (HELD, ENDING):
                 was = entry.state
@@ -273,7 +290,10 @@ class Ledger:
     # Handing several requests to one instance.
 
     def ran(self, seconds: float) -> None:
-        """A request that shared an instance ran for so long: how many are handed to one at once follows from that."""
+        """Note the run time of a request that shared an instance.
+
+        The mean of run times decides how many requests one instance has at once.
+        """
         mean = self._run_seconds
         self._run_seconds = mean = seconds if mean is None else mean + LATEST_SHARE * (seconds - mean)
         behind = min(BEHIND_SECONDS_MAX / mean, self._depth_max) if mean > 0 else self._depth_max
@@ -282,7 +302,7 @@ class Ledger:
             self._serve()
 
     def runs_long(self, id_: str) -> None:
-        """Note that a request runs for too long for others to be behind it. Those are recalled."""
+        """Note that a request runs for too long for others to wait behind it. The requests behind it are recalled."""
         entry = self._entries.get(id_)
         unit = entry.unit if entry is not None else None
         if entry is None or unit is None or entry.state is not HELD:
@@ -295,9 +315,9 @@ class Ledger:
         self._serve()
 
     def returned(self, id_: str, instance: str) -> Request | None:
-        """An instance has returned a request that it had not begun: it is back at its place, or bound to another.
+        """Note that an instance has returned a request that it had not begun.
 
-        None: that instance does not hold it, or not any more.
+        The request waits at its old place, or is bound anew. Returns None if the request does not hold this instance.
         """
         entry = self._entries.get(id_)
         if entry is None or entry.state is not HELD or entry.unit is not self._units.get(instance):
@@ -311,10 +331,10 @@ class Ledger:
     # What is stored.
 
     def hold(self, request: Request, instance: str) -> bool:
-        """Take a hold from the store, which counts more than what was decided since.
+        """Take a hold from the store. It overrides what was decided since.
 
-        False: it is to be ended. It contradicts a hold that is known, or its request was cancelled before it was
-        written.
+        Returns False if the caller must end the hold: it contradicts a known one, or its request was cancelled while it
+        was being written.
         """
         unit = self._units.get(instance)
         entry = self._entries.get(request.id)
@@ -326,7 +346,7 @@ class Ledger:
         elif unwanted is not None and unwanted.unit is unit:
             return False
         elif entry is not None and entry.unit is unit:
-            # It is the binding in flight, whose result comes later.
+            # The store has the binding that is being written; `bound` will be called for it later.
             assert entry.binding is not None
             return self.bound(entry.binding)
         others = list(unit.holds.values())
@@ -335,17 +355,17 @@ class Ledger:
                 return False
         for one in others:
             if not (request.shares and one.request.shares):
-                self._void(one)
+                self._abandon(one)
         if unwanted is not None:
-            self._void(unwanted)
+            self._abandon(unwanted)
         if entry is not None and entry.state is BINDING:
-            self._void(entry)
+            self._abandon(entry)
         if entry is None:
             entry = self._entries[request.id] = Entry(request)
         else:
             self.waiting.remove(entry.request)
         self._attach(entry, unit)
-        self._held(entry)
+        self._mark_held(entry)
         self._serve()
         return True
 
@@ -353,27 +373,27 @@ class Ledger:
 
     @property
     def depth(self) -> int:
-        """The number of requests that wait."""
+        """The number of waiting requests."""
         return len(self.waiting)
 
     @property
     def holders(self) -> int:
-        """The number of holders that have or want something."""
+        """The number of holders that hold an instance or wait for one."""
         return len(self.waiting.queues)
 
     @property
     def free(self) -> int:
-        """Instances that any request could have at once."""
+        """The number of instances that are free for any request."""
         return len(self._whole)
 
     @property
     def in_flight(self) -> int:
-        """Bindings whose result is not known."""
+        """The number of bindings whose result is not known yet."""
         return self._in_flight
 
     @property
     def is_empty(self) -> bool:
-        """Report whether nothing is known: no instance, no request."""
+        """Report whether the ledger knows no instance and no request."""
         return not self._entries and not self._units and not self._in_flight
 
     def state(self, id_: str) -> State | None:
@@ -381,41 +401,41 @@ class Ledger:
         return entry.state if entry is not None else None
 
     def is_recalled(self, id_: str) -> bool:
-        """Report whether a request was asked back from its instance, which has not answered."""
+        """Report whether an instance was asked to return a request, and has not answered."""
         entry = self._entries.get(id_)
         return entry is not None and entry.is_recalled
 
     def instance_of(self, id_: str) -> str | None:
-        """Return the instance that a request holds, or whose end on it is being written."""
+        """Return the instance of a request that is held or ending; None without one."""
         entry = self._entries.get(id_)
         return entry.unit.id if entry is not None and entry.unit is not None and entry.state >= HELD else None
 
     def holders_of(self, instance: str) -> list[str]:
-        """Return the requests that hold an instance, in the order in which they were given it."""
+        """Return the requests that hold an instance, in the order in which they were bound to it."""
         unit = self._units.get(instance)
         return [id_ for id_, one in unit.holds.items() if one.state >= HELD] if unit is not None else []
 
     def is_used(self, instance: str) -> bool:
-        """Report whether a request holds an instance, or is being given it."""
+        """Report whether a request holds an instance, or is being bound to it."""
         unit = self._units.get(instance)
         return unit is not None and bool(unit.holds)
 
     def position(self, id_: str) -> int | None:
-        """Count those that are served before one that waits. None: it does not wait."""
+        """Return how many requests are served before a waiting one; None if the request does not wait."""
         return self.waiting.position(id_)
 
     def depths(self) -> dict[str, int]:
-        """Count those that wait, by holder."""
+        """Return the number of waiting requests by holder."""
         return {name: len(queue.ranks) for name, queue in self.waiting.queues.items() if queue.ranks}
 
     def bounds(self) -> dict[str, int]:
-        """Count what holders have, and what is being given to them."""
+        """Return the number of holds and bindings by holder."""
         return {name: queue.has for name, queue in self.waiting.queues.items() if queue.has}
 
     # Moves.
 
     def _serve(self) -> None:
-        """Give what is free to those that wait, in order. Nobody is served before the one that is first."""
+        """Bind waiting requests to free instances, in order. Stop at the first request that no instance suits."""
         waiting = self.waiting
         if not (self._whole.units or self._jobs.units or self._partly.count or self._behind.by_priority):
             return
@@ -442,7 +462,7 @@ class Ledger:
         return preferred or whole.first() or jobs.first() or self._partly.pick(self._depth)
 
     def _make_room(self, request: Request) -> None:
-        """Recall a request of lower priority that has not begun, if the first in line has a higher one."""
+        """Recall a request that has not begun, if its priority is lower than that of the first waiting one."""
         if not self._behind.recalled and (found := self._behind.pick(request.priority)) is not None:
             self._recall(found)
 
@@ -451,11 +471,11 @@ class Ledger:
             assert entry.unit is not None
             self._behind.discard(entry)
             entry.is_recalled = True
-            self._note(entry)
+            self._note_if_behind(entry)
             self.effects.append(Recall(entry.request, entry.unit.id))
 
-    def _note(self, entry: Entry) -> None:
-        """Note a hold that stands behind others, if it does."""
+    def _note_if_behind(self, entry: Entry) -> None:
+        """Note that a request can be recalled, if it is behind others on its instance."""
         assert entry.unit is not None
         if entry is not next(iter(entry.unit.holds.values())):
             self._behind.put(entry)
@@ -470,7 +490,7 @@ class Ledger:
             self._place(unit)
 
     def _detach(self, entry: Entry, *, reopens: bool = True) -> None:
-        """Take a hold off its instance; what the instance can be given for then follows."""
+        """Remove a hold from its instance. With `reopens`, set which requests the instance can be given to next."""
         unit, request = entry.unit, entry.request
         assert unit is not None
         self._displace(unit)
@@ -489,34 +509,34 @@ class Ledger:
             unit.opened = min(unit.opened, unit.reopened) if request.shares else CLOSED
         self._place(unit)
 
-    def _landed(self, binding: Binding) -> Entry:
-        """Take the result of a binding; return the entry of its request."""
+    def _resolve(self, binding: Binding) -> Entry:
+        """Mark a binding as resolved. Return the entry of its request."""
         id_ = binding.request.id
         binding.is_over = True
         self._in_flight -= 1
         return self._entries[id_] if binding.is_wanted else self._unwanted.pop(id_)
 
-    def _held(self, entry: Entry) -> None:
-        """A hold is written."""
+    def _mark_held(self, entry: Entry) -> None:
+        """Mark a request as held. Recall it if its instance turned out to run a long one."""
         assert entry.unit is not None
         entry.state = HELD
         if entry.request.shares:
-            self._note(entry)
+            self._note_if_behind(entry)
             if entry.unit.slow:
                 self._recall(entry)
 
-    def _void(self, entry: Entry) -> None:
-        """Give up a binding in flight before its result is known: its request waits again, if it is wanted."""
+    def _abandon(self, entry: Entry) -> None:
+        """Abandon a binding before its result is known. Its request waits again unless it was cancelled."""
         assert entry.binding is not None
         wanted = entry.binding.is_wanted
-        self._landed(entry.binding)
+        self._resolve(entry.binding)
         self._detach(entry, reopens=False)
         if wanted:
             entry.state = WAITING
             self.waiting.add(entry.request)
 
     def _place(self, unit: Unit) -> None:
-        """Put an instance where it is found by those it can be given to."""
+        """Put an instance into the index of those that requests can be bound to, if it may be given to any."""
         self._displace(unit)
         if unit.opened is CLOSED or self._units.get(unit.id) is not unit:
             return

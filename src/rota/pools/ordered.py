@@ -1,4 +1,4 @@
-"""A sorted sequence that is cheap to change anywhere, and at its ends above all."""
+"""A sorted sequence that is cheap to change, at its ends above all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 CHUNK_ITEMS_MAX = 512
-"""Items that are moved in memory, at worst, to make room for one."""
+"""Bound on the items of one chunk, which an insertion may have to move in memory."""
 
 Item = TypeVar("Item", bound=tuple[Any, ...])
 
@@ -19,15 +19,15 @@ _last_of = itemgetter(-1)
 class Ordered(Generic[Item]):
     """Tuples in ascending order, no two equal, in chunks of bounded size.
 
-    Requests come and go in order nearly always. Then adding is an append, and taking the first one a shift within one
-    chunk; anything else is a binary search and a shift of that kind.
+    Requests nearly always come and go in order: then adding one is an append, and taking the first a shift within one
+    chunk. Any other change is a binary search and a shift within one chunk.
     """
 
     __slots__ = ("chunks",)
 
     def __init__(self, first: Item | None = None) -> None:
         self.chunks: list[list[Item]] = [[]] if first is None else [[first]]
-        """None of them is empty, unless it is the only one."""
+        """No chunk is empty, except the only one."""
 
     def __bool__(self) -> bool:
         return bool(self.chunks[0])
@@ -63,7 +63,7 @@ class Ordered(Generic[Item]):
         return item
 
     def remove(self, item: Item) -> None:
-        """Takes out an item that is in it."""
+        """Remove an item, which must be present."""
         chunks = self.chunks
         at = bisect_left(chunks, item, key=_last_of) if len(chunks) > 1 else 0
         chunk = chunks[at]
@@ -74,7 +74,7 @@ class Ordered(Generic[Item]):
             del chunks[at]
 
     def before(self, bound: tuple[Any, ...]) -> int:
-        """Count the items less than a bound, which may be the beginning of one. Linear in chunks, not in items."""
+        """Count the items less than a bound, which may be a prefix of a tuple. Linear in chunks, not in items."""
         chunks = self.chunks
         at = bisect_left(chunks, bound, key=_last_of) if len(chunks) > 1 else 0
         if at == len(chunks):

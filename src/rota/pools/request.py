@@ -1,4 +1,4 @@
-"""A request for an instance, and the decision to give it one."""
+"""A request for an instance, and the decision to bind it to one."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from msgspec import Struct
 
 
 class Request(Struct, frozen=True, gc=False):
-    """A wish for an instance. Its id makes asking twice the same as asking once."""
+    """A request for an instance. It is idempotent by its id."""
 
     id: str
     holder: str
-    """The account that the request counts for. Holders share a pool fairly."""
+    """The account that the request counts for. Holders get fair shares of a pool."""
     priority: int
     arrival: float
-    """The time of its arrival, by a clock that survives the caller. Persist it when the request has to wait."""
+    """The time of arrival, by a clock that survives the caller. The caller must persist it with a waiting request."""
     prefers: str = ""
-    """An affinity key: the instance that had the same key last is taken first, if it is free."""
+    """An affinity key: a free instance whose last request had the same key is preferred."""
     shares: bool = False
-    """True: an instance that still works on others may be given it, behind them. A task shares, a claim does not."""
+    """True for a task, which may wait on a busy instance behind other tasks; False for a claim."""
     kind: str = ""
-    """The kind of the object that wants the instance. The ledger does not look at it."""
+    """The kind of the object that requests the instance. The ledger ignores it."""
 
 
 class Binding(Struct, eq=False):
@@ -28,6 +28,6 @@ class Binding(Struct, eq=False):
     request: Request
     instance: str
     is_wanted: bool = True
-    """False: the request was cancelled since."""
+    """False if the request was cancelled after the decision."""
     is_over: bool = False
-    """True: the ledger has its result, or has given it up. What is said of it after that changes nothing."""
+    """True if the ledger has the result of the binding, or has abandoned it. Later reports about it change nothing."""

@@ -1,4 +1,4 @@
-"""The instances of a pool, as its ledger knows them, and those of them that are free."""
+"""The instances of a pool as its ledger knows them, and the indexes by which it finds one to bind."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class Opened(IntEnum):
-    """The requests that an instance can be given to."""
+    """The kind of requests that an instance can be given to."""
 
     CLOSED = 0
-    """No request: the instance is not ready, is draining, or is being replaced."""
+    """None: the instance is not ready, is draining, or is being replaced."""
     JOBS = 1
-    """Requests that share it: it resets itself before each."""
+    """Requests that share the instance, which resets itself before each."""
     WHOLE = 2
     """Any request."""
 
@@ -29,28 +29,28 @@ class Unit(Struct, eq=False):
     id: str
     opened: Opened = Opened.CLOSED
     reopened: Opened = Opened.CLOSED
-    """The requests that it can be given to when one that shares it has ended."""
+    """The requests that it can be given to once a shared hold has ended."""
     slots: int = 1
-    """Requests that share it and may be handed to it at once."""
+    """Bound on the requests that share it at once."""
     last: str = ""
-    """The affinity key of the request that had it last."""
+    """The affinity key of its last holder."""
     holds: dict[str, Entry] = field(default_factory=dict)
-    """The requests that hold it, or are being given it, in the order in which that was decided."""
+    """The requests that hold it or are being bound to it, in the order of the decisions."""
     slow: str = ""
-    """The request that has run on it for long: nothing is handed to it behind that."""
+    """The request that turned out to run long, so that no other is handed over behind it; empty if none."""
     free: Free | None = None
-    """The free ones that it is among, while it is."""
+    """The index of free instances that contains it; None if it is not free."""
     others: OrderedDict[str, Unit] | None = None
-    """The instances with as many holds to which more can be handed, while it is one of them."""
+    """The index of instances with as many holds that can take further requests; None if it cannot."""
 
 
 class Free:
-    """Instances that nobody holds, the one that is free for the longest first."""
+    """Instances without a hold, the one that has been free for the longest first."""
 
     __slots__ = ("_by_last", "units")
 
     def __init__(self) -> None:
-        # Ordered ones, since what is taken out of a dict costs those who look for its first item.
+        # Not plain dicts: after many removals, finding the first item of a dict takes long.
         self.units: OrderedDict[str, Unit] = OrderedDict()
         self._by_last: dict[str, OrderedDict[str, Unit]] = {}
 
@@ -73,17 +73,17 @@ class Free:
                 del self._by_last[unit.last]
 
     def first(self) -> Unit | None:
-        """Return the instance that is free for the longest; its place is not taken."""
+        """Return the instance that has been free for the longest, without removing it."""
         return next(iter(self.units.values())) if self.units else None
 
     def preferred(self, key: str) -> Unit | None:
-        """Return a free instance that had a key last."""
+        """Return a free instance whose last holder had an affinity key."""
         same = self._by_last.get(key)
         return next(iter(same.values())) if same else None
 
 
 class Partly:
-    """Instances with holds to which more can be handed, by how many holds they have."""
+    """Instances with holds that can take further requests, by their number of holds."""
 
     __slots__ = ("_by_holds", "count")
 
@@ -104,7 +104,10 @@ class Partly:
             self.count -= 1
 
     def pick(self, depth: int) -> Unit | None:
-        """Return one with the fewest holds, and fewer than that; of several the one that has them for the longest."""
+        """Return an instance with the fewest holds, fewer than `depth`; None if there is none.
+
+        Of several it is the one that has had so many holds for the longest.
+        """
         for units in self._by_holds[1:depth] if self.count else ():
             if units:
                 return next(iter(units.values()))
@@ -112,14 +115,14 @@ class Partly:
 
 
 class Behind:
-    """Requests that stand behind others on an instance: they have not begun, and can be asked back."""
+    """Requests that wait on an instance behind others: they have not begun, and can be recalled."""
 
     __slots__ = ("by_priority", "recalled")
 
     def __init__(self) -> None:
         self.by_priority: dict[int, OrderedDict[str, Entry]] = {}
         self.recalled: set[str] = set()
-        """The requests that are asked back already."""
+        """Ids of the requests that were recalled and not returned yet."""
 
     def put(self, entry: Entry) -> None:
         request = entry.request
@@ -136,6 +139,9 @@ class Behind:
             del self.by_priority[request.priority]
 
     def pick(self, priority: int) -> Entry | None:
-        """Return the one to recall for a request of that priority: of the lowest, the one that was held last."""
+        """Return the request to recall for one of this priority; None if there is none.
+
+        It is of the lowest priority, which must be lower than this one; of several, the one that was held last.
+        """
         lowest = min(self.by_priority, default=priority)
         return next(reversed(self.by_priority[lowest].values())) if lowest < priority else None

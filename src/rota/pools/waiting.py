@@ -1,8 +1,8 @@
-"""The requests that wait, in the order in which they are served.
+"""The waiting requests of a pool, in the order in which they are served.
 
-The order is by priority, then by how many instances the holder has, then by arrival. The requests of one holder are
-in a `HolderQueue`; a heap with one entry for each queue knows which is next. An entry that has become too early costs
-nothing until it is at the top, where it is replaced; a queue that is next sooner gets a new entry at once.
+The order is by priority, then by how many instances the holder has, then by arrival. The requests of one holder are in
+a `HolderQueue`. A heap with one entry for each queue gives the first request. An entry whose queue is served later than
+it says is replaced when it reaches the top of the heap; a queue that is served sooner gets a new entry at once.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from rota.pools.ordered import Ordered
 from rota.pools.request import Request
 
 DEAD_ENTRIES_MAX = 64
-"""Entries of the heap that may be out of date, beyond one for each queue."""
+"""Bound on the outdated entries of the heap, beside one for each queue."""
 
 Rank = tuple[int, float, str]
-"""A request's place among those of its holder: priority (negated), arrival, id."""
+"""The place of a request among those of its holder: priority (negated), arrival, id."""
 
 
 def rank_of(request: Request) -> Rank:
@@ -25,21 +25,21 @@ def rank_of(request: Request) -> Rank:
 
 
 class HolderQueue:
-    """One holder: what it has, and the ranks of its requests that wait. Known while it has or wants something."""
+    """A holder: its number of instances, and the ranks of its waiting requests. Kept while it has either."""
 
     __slots__ = ("entered", "entry", "has", "name", "ranks")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.has = 0
-        """Instances that it holds, or that are being given to it."""
+        """Number of instances that the holder has or is being bound to."""
         self.ranks: Ordered[Rank] = Ordered()
         self.entry: Entry | None = None
         self.entered: Rank | None = None
-        """The request that the entry was made for."""
+        """The rank of the request that `entry` was made for."""
 
     def __lt__(self, other: HolderQueue) -> bool:
-        # Entries are alike up to their queues only if a request came again under another holder; one of them is dead.
+        # Two entries are equal up to their queues only if a request came again under another holder: one is outdated.
         return False
 
     def current(self) -> Entry:
@@ -49,11 +49,11 @@ class HolderQueue:
 
 
 Entry = tuple[int, int, float, str, HolderQueue]
-"""A queue's place among all: priority (negated), what its holder has, arrival, id."""
+"""The place of a queue among all: priority (negated), instances of the holder, arrival, id."""
 
 
 class Waiting:
-    """All requests of a pool that wait. Adding, removing and taking the first cost O(log n)."""
+    """All waiting requests of a pool. Adding, removing and taking the first cost O(log n)."""
 
     __slots__ = ("_heap", "queues", "requests")
 
@@ -80,7 +80,7 @@ class Waiting:
         self._shortened(queue)
 
     def remove_first(self, request: Request) -> None:
-        """Take out the request that `first` has returned."""
+        """Remove the request that `first` has returned."""
         del self.requests[request.id]
         queue = self.queues[request.holder]
         queue.ranks.pop_first()
@@ -105,7 +105,7 @@ class Waiting:
         (self.queues.get(holder) or self._queue(holder)).has += 1
 
     def gave_back(self, holder: str) -> None:
-        """Count one instance less of a holder, which is thereby served sooner."""
+        """Count one instance less of a holder, whose requests are then served sooner."""
         queue = self.queues[holder]
         queue.has -= 1
         assert queue.has >= 0, holder
@@ -115,9 +115,10 @@ class Waiting:
             self._enter(queue)
 
     def position(self, id_: str) -> int | None:
-        """Count the requests before one that waits, if instances came one by one and nothing else happened.
+        """Return how many requests are served before a waiting one; None if it does not wait.
 
-        None: it does not wait. O(h log n) for n requests of h holders: for one look, not for each of a list.
+        Assumes that instances become free one by one and that nothing else happens. O(h log n) for n requests of h
+        holders: for a single request, not for each of a list.
         """
         request = self.requests.get(id_)
         if request is None:
@@ -134,7 +135,7 @@ class Waiting:
         return before
 
     def in_order(self) -> Iterator[str]:
-        """Yield the ids of all that wait, in the order of `position`. O(h) to begin with, O(log h) for each."""
+        """Yield the ids of all waiting requests, in the order of `position`. O(h) at the start, O(log h) for each."""
         heads: list[tuple[int, int, float, str, HolderQueue]] = []
         for queue in self.queues.values():
             if queue.ranks:
@@ -162,7 +163,7 @@ class Waiting:
         return queue
 
     def _enter(self, queue: HolderQueue) -> None:
-        """Make an entry for a queue as it is now; an earlier one is thereby dead."""
+        """Push an entry for the current state of a queue, which makes its earlier entry outdated."""
         heappush(self._heap, queue.current())
         if len(self._heap) > 2 * len(self.queues) + DEAD_ENTRIES_MAX:
             self._heap = [entry for entry in self._heap if entry[4].entry is entry]
@@ -179,11 +180,14 @@ class Waiting:
 
 
 def _before_level(queue: HolderQueue, rank: Rank, level: int) -> int:
-    """Count a holder's requests that are before one of another holder, of that level."""
+    """Count the requests of a holder that are served before another holder's request of this rank.
+
+    `level` is the number of instances that the other holder has when its request is the next one.
+    """
     ranks = queue.ranks
     urgent = ranks.before((rank[0],)) if ranks.chunks[0][0][0] < rank[0] else 0
     until = ranks.before((rank[0] + 1,)) if ranks.chunks[-1][-1][0] > rank[0] else len(ranks)
-    # The one of the same level, if there is one, is decided by arrival.
+    # A request of the same level, if there is one, is compared by arrival.
     same = level - queue.has
     if same < urgent:
         return urgent

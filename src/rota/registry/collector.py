@@ -274,8 +274,8 @@ class Collector:
         for ref in references:
             key = self._owner_key(ref, namespace)
             if key is None:
-                # Of a kind that is not served here, or out of reach of a cluster-wide object: nobody can tell that it
-                # is gone.
+                # The kind of the owner is not served here, or a cluster-scoped object names a namespaced owner: whether
+                # the owner is gone is unknown.
                 owners.present.append(ref)
                 continue
             entry = self._store.get(key)
@@ -295,8 +295,8 @@ class Collector:
         if FOREGROUND in finalizers:
             return "Foreground"
         own = self._dependents.get(meta["uid"], ())
-        # Foreground all the way down, unless something below is on its way out already: that may be a ring of owners,
-        # which would otherwise wait for itself.
+        # Foreground for all dependents, too, unless one of them is being deleted already: then the owners may form a
+        # cycle, which would wait for itself.
         if owners.waiting and own and not any(self._is_deleting(key) for key in own):
             return "Foreground"
         return "Background"
@@ -351,16 +351,16 @@ class Collector:
                 part = doomed[start : start + EXAMINED_AT_ONCE]
                 outcomes = (self._delete_quietly(kind, namespace, key.rpartition("/")[2]) for key in part)
                 failures += filter(None, await asyncio.gather(*outcomes))
-        left = self._left(namespace, failures)
+        left = self._remaining(namespace, failures)
         if left.kinds:
-            # What has finalizers queues the namespace again when it goes; what could not be deleted does not.
+            # An object with finalizers queues the namespace again when it goes. A failed deletion needs a retry.
             await self._update_conditions(namespace, left)
             if failures:
                 self._retry(Namespace.api.key("", namespace))
             return
         await self._registry.batch([lambda: self._registry.decide.finalized(namespace)])
 
-    def _left(self, namespace: str, failures: list[str]) -> Remaining:
+    def _remaining(self, namespace: str, failures: list[str]) -> Remaining:
         kinds: Counter[Kind] = Counter()
         finalizers: Counter[str] = Counter()
         for kind in KINDS.values():

@@ -74,7 +74,7 @@ def _compare(old: Any, new: Any, node: Structure, element: str, changed: Fields,
             return
         _compare_fields(old if old_is_map else {}, new if new_is_map else {}, node, below_changed, below_removed)
         if not (old_is_map or old is None) or not (new_is_map or new is None):
-            # The value became of another type: it is modified itself, besides what came or went below it.
+            # The type of the value has changed: its own path is modified, too, beside the paths below it.
             changed[element] = below_changed = {SELF: LEAF, **below_changed} if below_changed else LEAF
     if below_changed:
         changed[element] = below_changed

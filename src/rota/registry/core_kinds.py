@@ -1,4 +1,4 @@
-"""The defaults and checks of the kinds of Kubernetes' own groups that their schemas do not have."""
+"""The defaults and checks of core kinds that are beyond their schemas."""
 
 from __future__ import annotations
 

@@ -224,8 +224,8 @@ class Decider:
             ]
             raise errors.apply_conflict(str(conflict), causes) from None
         except apply.InvalidApply as problem:
-            # Kubernetes answers some of these with 500, as if the mistake were its own. What is in a Secret is not
-            # repeated.
+            # Kubernetes answers some of these with 500, as if the server had failed. Messages do not repeat values of a
+            # Secret.
             said = re.sub(r", got .*", "", str(problem)) if kind.name == "Secret" else str(problem)
             raise errors.bad_request(said) from None
         # The configuration was checked; the merged object was not.

@@ -46,7 +46,7 @@ class Change:
 
 @dataclass(slots=True)
 class Amended:
-    """A decided write whose bytes are made for its revision."""
+    """A decided write that is encoded once its revision is known."""
 
     kind: Kind
     key: str

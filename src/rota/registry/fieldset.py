@@ -9,9 +9,9 @@ holds `.spec.replicas`, `.spec.ports`, `.spec.ports[port=80]` and `.spec.ports[p
 is in the set if its dict is empty or has the key ".". At the root `{}` is the empty set, since the whole object is
 never a member.
 
-Every set is in normal form: no dict holds "." alone (that is `{}`), none is empty but a member's. So equal sets are
-equal dicts. Nothing here changes its arguments, and results share sub-dicts with them: never change a set that you did
-not build.
+Every set is in normal form: no dict has the key "." alone (it is written `{}`), and a dict is empty only for a path in
+the set. So equal sets are equal dicts. Nothing here changes its arguments, and results share sub-dicts with them: never
+change a set that you did not build.
 """
 
 from __future__ import annotations

@@ -83,15 +83,16 @@ def after_update(
 ) -> list[Entry]:
     """Return managedFields after a create (`old` is None), an update or a patch that is not an apply.
 
-    The writer gains what it added or changed; everyone loses what was changed by another or removed. The time of the
-    writer's entry moves whenever it added or changed something; a write that only removes moves no time.
+    The writer gains the fields that it added or changed. Other managers lose the fields that it changed, and all
+    managers those that it removed. The time of the writer's entry moves whenever it added or changed something; a write
+    that only removes moves no time.
 
-    An object that exists (it has a uid) without managedFields is not tracked, so its updates leave it so; unless
-    `is_tracked` says that it had some.
+    An existing object (it has a uid) without managedFields is not tracked, and an update does not begin to track it,
+    unless `is_tracked` says that it was tracked before.
 
-    `old` and `new` are whole objects in which the fields that this write must ignore are equal already. A kind whose
-    objects always hold certain (empty) structs passes an object of those alone as `old` of a create: nobody owns them
-    then.
+    `old` and `new` are whole objects in which the fields that this write must ignore are equal already. For a kind
+    whose objects always have certain empty structs, pass an object of only those as `old` of a create, so that nobody
+    owns them.
     """
     if old is None:
         changed: FieldSet = fieldset.claims(new, node)

@@ -108,8 +108,11 @@ class Operation(msgspec.Struct, frozen=True):
     """A write."""
 
     verb: Verb
-    """`delete_collection` cannot be batched. The body of `amend` is an `Amendment`, that of `cast` a `Cast`, that of
-    `decided` a `Decision` made ahead: these three only in the process of the registry."""
+    """The verb; `delete_collection` cannot be batched.
+
+    Only in the process of the registry: `amend` with an `Amendment` as its body, `cast` with a `Cast`, and `decided`
+    with a `Decision` that was made earlier.
+    """
     kind: Kind
     namespace: str
     name: str = ""
@@ -122,7 +125,7 @@ class Operation(msgspec.Struct, frozen=True):
     select: ListOptions = ListOptions()
     """The selection of `delete_collection`."""
     joined: bool = False
-    """True if it is written atomically with the operation before, in a batch that is not. In process only."""
+    """True: written atomically with the previous operation, in a batch that is not atomic. In process only."""
 
     @property
     def dry_run(self) -> bool:

@@ -9,12 +9,13 @@ from types import TracebackType
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 FREE_SECONDS = 0.002
-"""Work that takes less time never waits. Most work does."""
+"""Seconds that work may take before it is sliced. Most work takes less."""
 SLICE_SECONDS = 0.01
-"""Length of a slice of reading, after that."""
+"""Length of a slice of a read."""
 
 WRITING_SLICE_SECONDS = 0.005
-"""Length of a slice of a batch. It is short: each of several steps of another write may wait for one."""
+"""Length of a slice of a caller's batch. It is short, because another write may wait for a slice at each of its steps.
+"""
 OWN_SLICE_SECONDS = 0.02
 """Length of a slice of a batch of the server itself."""
 
@@ -23,12 +24,12 @@ _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDict
 
 
 def never_slice(loop: asyncio.AbstractEventLoop) -> None:
-    """Have no work on this loop sliced, so that its order does not depend on how fast the machine is."""
+    """Disable slicing on an event loop, so that the order of work does not depend on the speed of the machine."""
     _unsliced.add(loop)
 
 
-def _in(seconds: float) -> float:
-    """Return when a slice of this length is over that begins now."""
+def _slice_end(seconds: float) -> float:
+    """Return the time at which a slice of this length ends if it begins now."""
     return math.inf if asyncio.get_running_loop() in _unsliced else time.monotonic() + seconds
 
 
@@ -39,7 +40,7 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._until = _in(FREE_SECONDS)
+        self._until = _slice_end(FREE_SECONDS)
         self._lock: asyncio.Lock | None = None
 
     async def __aenter__(self) -> Pace:
@@ -58,7 +59,7 @@ class Pace:
             await lock.acquire()
             self._lock = lock
         await asyncio.sleep(0)
-        self._until = _in(SLICE_SECONDS)
+        self._until = _slice_end(SLICE_SECONDS)
 
     def rest(self) -> None:
         """Let others run: call it before waiting for something else."""
@@ -72,9 +73,9 @@ class _Batches:
 
     def __init__(self) -> None:
         self.slice = asyncio.Lock()
-        """Held by the batch that is running."""
+        """The lock of the batch whose slice is running."""
         self.queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By caller, held by the batch of the caller that has begun."""
+        """By caller, the lock of its batch that is under way."""
 
 
 _batches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Batches] = WeakKeyDictionary()
@@ -90,7 +91,7 @@ class Slices:
 
     def __init__(self, caller: str = "") -> None:
         self._caller = caller
-        self._until = _in(FREE_SECONDS if caller else OWN_SLICE_SECONDS)
+        self._until = _slice_end(FREE_SECONDS if caller else OWN_SLICE_SECONDS)
         self._queue: asyncio.Lock | None = None
         self._slice: asyncio.Lock | None = None
 
@@ -123,7 +124,7 @@ class Slices:
             self._slice = batches.slice
         else:
             await asyncio.sleep(0)
-        self._until = _in(WRITING_SLICE_SECONDS if self._caller else OWN_SLICE_SECONDS)
+        self._until = _slice_end(WRITING_SLICE_SECONDS if self._caller else OWN_SLICE_SECONDS)
 
     def rest(self) -> None:
         """Let others run: call it before waiting for something else."""

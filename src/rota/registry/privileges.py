@@ -95,9 +95,9 @@ def differs(new: Object, old: Object) -> bool:
 
 
 def own(kind: Kind, new: Object, old: Object | None, user: str) -> None:
-    """Mark an object as restricted, and set its isolation, in place.
+    """Mark an object of a restricted writer, and set its isolation, in place.
 
-    The holder of a claim must be its writer. A claim keeps the variables that it was created with.
+    Raises Forbidden if the writer names another holder of a claim, or changes the environment variables of one.
     """
     if kind not in marked():
         return
@@ -105,7 +105,7 @@ def own(kind: Kind, new: Object, old: Object | None, user: str) -> None:
         message = f'spec.holder: it is "{user}", as the token says; leave it out'
         raise errors.forbidden(kind, new["metadata"].get("name", ""), message)
     if kind is Claim.api and old is not None and (new["spec"].get("env") or []) != (old["spec"].get("env") or []):
-        # Whoever asked for it may have been refused what they may not read. To change a claim is not to make one.
+        # At the creation, references to what the writer may not read were refused. A change must not get around that.
         message = "spec.env: it stays as it was when the claim was made; release this one and ask for another"
         raise errors.forbidden(kind, new["metadata"].get("name", ""), message)
     if kind is Claim.api:
@@ -120,7 +120,7 @@ def own(kind: Kind, new: Object, old: Object | None, user: str) -> None:
 
 
 def _keep_own(new: Object, old: Object | None) -> None:
-    """Restore Rota's own annotations, in place: they identify the token that created the claim."""
+    """Restore Rota's own annotations of a claim, in place: they identify the token that created it."""
     others = {key: value for key, value in new["metadata"].get("annotations", {}).items() if not is_own(key)}
     before = old["metadata"].get("annotations", {}) if old is not None else {}
     new["metadata"]["annotations"] = others | {key: value for key, value in before.items() if is_own(key)}

@@ -83,7 +83,7 @@ async def listing(store: Store, kind: Kind, namespace: str, options: ListOptions
             raise _no_match('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
         revision = wanted
     if wanted > store.revision:
-        await _reach(store, wanted)
+        await _wait_for_revision(store, wanted)
     try:
         entries, page = await _page(store, prefix, after, max(options.limit, 0), revision, selection)
     except Gone:
@@ -101,7 +101,7 @@ async def listing(store: Store, kind: Kind, namespace: str, options: ListOptions
 async def _page(
     store: Store, prefix: str, after: str, limit: int, revision: int, selection: Selection
 ) -> tuple[list[bytes], Page]:
-    """Return the values that match, and the store's page of the last one."""
+    """Return the selected values, and the last page read from the store, where the next list continues."""
     if not selection:
         page = store.list(prefix, after=after, limit=limit, revision=revision)
         return [entry.value for entry in page.entries], page
@@ -128,7 +128,7 @@ def _no_match(why: str) -> errors.ApiError:
     return errors.invalid_options("ListOptions", [forbidden("resourceVersionMatch", why)])
 
 
-async def _reach(store: Store, wanted: int) -> None:
+async def _wait_for_revision(store: Store, wanted: int) -> None:
     """Wait until a version is durable, up to `FUTURE_REVISION_WAIT_SECONDS`."""
     try:
         async with asyncio.timeout(FUTURE_REVISION_WAIT_SECONDS):
@@ -171,7 +171,7 @@ async def watching(store: Store, kind: Kind, namespace: str, options: WatchOptio
     if initial:
         # The snapshot and the watch begin at the same revision: no event is lost between them.
         if since > store.revision:
-            await _reach(store, since)
+            await _wait_for_revision(store, since)
         since = store.revision
     try:
         watch = store.watch(prefix, since or store.revision)

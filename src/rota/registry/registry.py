@@ -220,7 +220,7 @@ class Registry:
             raise errors.bad_request("a batch is a dry run as a whole, or not at all")
         decide = [partial(decided, self.decide, o) for o in operations]
         answers = await self.batch(decide, dry_run=True in dry_runs, caller=caller)
-        return [_shown(o.kind, answer) for o, answer in zip(operations, answers, strict=True)]
+        return [_in_version_of(o.kind, answer) for o, answer in zip(operations, answers, strict=True)]
 
     async def write_each(
         self, operations: Iterable[Decidable | tuple[Decidable, ...]], *, bytes_max: int = 0, caller: str = ""
@@ -272,9 +272,9 @@ class Registry:
             changes = [d for o, d in decisions if not isinstance(d, Unchanged) and not o.dry_run]
             entries = iter(self.store.accept_together([one.write() for one in changes]) if changes else ())
             return [
-                _shown(
+                _in_version_of(
                     o.kind,
-                    _unwritten(d) if isinstance(d, Unchanged) or o.dry_run else self._answer(d, next(entries)),
+                    _answer_unwritten(d) if isinstance(d, Unchanged) or o.dry_run else self._answer(d, next(entries)),
                 )
                 for o, d in decisions
             ]
@@ -300,10 +300,7 @@ class Registry:
         return await self._do_all(lambda: self._decided(decide, caller), dry_run)
 
     async def _decided(self, decide: Sequence[Callable[[], Decision]], caller: str) -> Decisions:
-        """Return all decisions on the newest accepted state.
-
-        No write comes in between the last check of it and the return.
-        """
+        """Return all decisions, each valid for the newest accepted state when this returns."""
         async with Slices(caller) as slices:
             return await self._decided_by_slices(decide, slices)
 
@@ -316,9 +313,9 @@ class Registry:
             for at in left:
                 if slices.is_over:
                     await slices()
-                taken -= _taken(found.pop(at, None))
+                taken -= _memory_bytes(found.pop(at, None))
                 found[at] = decide[at]()
-                taken += _taken(found[at])
+                taken += _memory_bytes(found[at])
                 if taken > BATCH_BYTES_MAX:
                     message = f"the objects of a batch have at most {BATCH_BYTES_MAX} bytes, and those of this one more"
                     raise errors.ApiError(413, "RequestEntityTooLarge", f"{message}: write them in parts")
@@ -341,7 +338,7 @@ class Registry:
     # Committing.
 
     async def _do(self, kind: Kind, decide: Callable[[], Decision], dry_run: bool) -> Answer:
-        return _shown(kind, (await self._do_all(lambda: [decide()], dry_run))[0])
+        return _in_version_of(kind, (await self._do_all(lambda: [decide()], dry_run))[0])
 
     async def _do_all(self, decide: Callable[[], Decisions | Awaitable[Decisions]], dry_run: bool) -> Answers:
         await self.store.room()
@@ -354,7 +351,7 @@ class Registry:
             accepted = self.store.accepted
             if dry_run:
                 await self.store.durable(accepted)
-                return [_unwritten(d) for d in decisions]
+                return [_answer_unwritten(d) for d in decisions]
             entries = iter(await self.store.commit([c.write() for c in changes]) if changes else ())
             if len(changes) < len(decisions):
                 await self.store.durable(accepted)
@@ -368,7 +365,7 @@ class Registry:
             change = next(c for c in changes if c.key == lost.key)
             name = change.name if isinstance(change, Amended) else change.new["metadata"]["name"]
             raise errors.conflict(change.kind, name) from None
-        return [_unwritten(d) if isinstance(d, Unchanged) else self._answer(d, next(entries)) for d in decisions]
+        return [_answer_unwritten(d) if isinstance(d, Unchanged) else self._answer(d, next(entries)) for d in decisions]
 
     async def _wait_until_durable(self) -> None:
         try:
@@ -390,7 +387,7 @@ class Registry:
             await self.create(Namespace.api, "", obj, WriteOptions(manager="rota"))
 
 
-def _taken(decision: Decision | None) -> int:
+def _memory_bytes(decision: Decision | None) -> int:
     """Estimate the memory of a decision, most of which is for the values of the object."""
     if not isinstance(decision, Change):
         return 0
@@ -401,7 +398,7 @@ def _time_text(second: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
 
 
-def _shown(kind: Kind, answer: Answer) -> Answer:
+def _in_version_of(kind: Kind, answer: Answer) -> Answer:
     """Return the answer with its object in the version of the kind."""
     if kind.stored is None:
         return answer
@@ -417,7 +414,7 @@ def _too_much(bytes_max: int) -> errors.ApiError:
     return errors.ApiError(413, "RequestEntityTooLarge", message)
 
 
-def _unwritten(decision: Decision) -> Answer:
+def _answer_unwritten(decision: Decision) -> Answer:
     """Return the answer of a decision that is not written: the object as it is or would be, at its current version."""
     if isinstance(decision, Unchanged):
         return Answer(decision.value, decision.revision, decision.warnings)

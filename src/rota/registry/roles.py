@@ -38,10 +38,10 @@ def _rules(value: bytes) -> Rules:
 
 def allow(rules: Rules, verb: str, group: str, resource: str, name: str = "") -> bool:
     """Report whether a rule allows a verb. A subresource is written as `instances/exec`."""
-    return any(_meets(rule, verb, group, resource) and _is_named(rule, name) for rule in rules)
+    return any(_allows(rule, verb, group, resource) and _is_named(rule, name) for rule in rules)
 
 
-def _meets(rule: PolicyRule, verb: str, group: str, resource: str) -> bool:
+def _allows(rule: PolicyRule, verb: str, group: str, resource: str) -> bool:
     return _has(rule.verbs, verb) and _has(rule.api_groups, group) and _has_resource(rule.resources, resource)
 
 
@@ -89,7 +89,7 @@ def _lacking(wanted: PolicyRule, held: Rules) -> Iterator[str]:
     for verb in wanted.verbs:
         for group in wanted.api_groups:
             for resource in wanted.resources:
-                meeting = [rule for rule in held if _meets(rule, verb, group, resource)]
+                meeting = [rule for rule in held if _allows(rule, verb, group, resource)]
                 if any(not rule.resource_names for rule in meeting):
                     continue
                 named = {name for rule in meeting for name in rule.resource_names}

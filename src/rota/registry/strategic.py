@@ -171,7 +171,10 @@ def _identified(item: Any, node: Structure) -> str:
 
 
 def _ordered(items: list[Any], patch_order: list[Any], target_order: list[Any], node: Structure) -> list[Any]:
-    """Return `items` in the order of `patch_order`, the others before the first of them that followed in the target."""
+    """Return `items` in the order of `patch_order`.
+
+    An item that is not in `patch_order` stays before the first item that followed it in the target.
+    """
     wanted = _places(patch_order, node)
     before = _places(target_order, node)
     named = sorted(

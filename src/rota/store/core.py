@@ -55,7 +55,7 @@ class Store(ABC):
         self._objects = Objects(ring_events_max, ring_bytes_max, rings_bytes_max)
         self._cooling = Cooling(self._objects)
         self._assigned = 0
-        self._newest: dict[str, Event] = {}  # by key, what was accepted last and is not published
+        self._newest: dict[str, Event] = {}  # by key, the last write that is accepted and not published
         self._pending: deque[Group] = deque()
         self._pending_writes = 0
         self._pending_bytes = 0
@@ -63,14 +63,13 @@ class Store(ABC):
         self._delivery = Delivery()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        # The reason why writes are refused for good; that why the store has stopped; and whether it was closed.
+        # The reasons why writes are refused for good, and why the store has stopped; empty while neither is so.
         self._refusing = ""
         self._stopped = ""
         self.failing = ""
         """The reason why the disk takes no writes at present; empty while it does."""
         self.tight = ""
-        """The reason why new objects are refused at present, to leave space for changes and deletions; empty if
-        none."""
+        """The reason why new objects are refused at present, to leave space for other writes; empty if they are not."""
         self._closed = False
 
     # Implemented by subclasses.
@@ -115,7 +114,7 @@ class Store(ABC):
 
         Writers decide on it; a crash may still undo it.
         """
-        before = self._before(key)
+        before = self._current(key)
         return Entry(key, before.value, before.rev) if isinstance(before, Event) else before
 
     @property
@@ -197,7 +196,7 @@ class Store(ABC):
         return self.accept_together((write,))[0]
 
     def accept_together(self, writes: Sequence[Write]) -> Sequence[Entry]:
-        """Take several writes as `accept` takes one: all or none of them."""
+        """Accept several writes, all or none, as `accept` does with one."""
         if (refused := self._refusal(writes)) is not None:
             raise refused
         if (key := self._conflicting(writes)) is not None:
@@ -219,7 +218,7 @@ class Store(ABC):
             return StoreBusy(f"{self._pending_writes} writes wait for the disk; await room() and try again")
         return None
 
-    def _before(self, key: str) -> Entry | Event | None:
+    def _current(self, key: str) -> Entry | Event | None:
         """Return the newest state of a key, accepted writes included."""
         newest = self._known(key)
         return newest.entry() if isinstance(newest, Packed) else newest
@@ -266,7 +265,7 @@ class Store(ABC):
         for write in writes:
             rev += 1
             key = write.key
-            before = self._before(key)
+            before = self._current(key)
             if key in own:
                 before = None if own[key].deleted else own[key]
             value = write.value(rev)

@@ -15,7 +15,7 @@ from rota.store.model import Entry, Event
 from rota.store.ring import Bucket
 
 DELIVERED_AT_ONCE_MAX = 256
-"""Bound on the events that are delivered to listeners at once. Before more, watches run."""
+"""Bound on the events that are delivered to listeners at once. Watches run before the next ones are delivered."""
 
 Row = tuple[Event, Entry, Bucket]
 Committed = asyncio.Future[list[Entry]]

@@ -50,7 +50,7 @@ class StoreStopped(StoreError):  # noqa: N818
 
 
 class StoreFull(StoreError):  # noqa: N818
-    """The disk takes no writes at present. This write was not kept; later ones are taken once it does."""
+    """The disk takes no writes at present. This write was not kept; writes succeed again once the disk takes them."""
 
 
 class WatchClosed(StoreError):  # noqa: N818

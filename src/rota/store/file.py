@@ -14,8 +14,8 @@ from rota.store.errors import StoreCorrupt, StoreHeld, StoreVersion
 from rota.store.model import Event
 from rota.store.sql import MIGRATIONS, Migration
 
-# The result codes with which SQLite says that the content is wrong, as opposed to the disk or the permissions.
-# SQLITE_ERROR is what a table or a column that should be there and is not gives.
+# SQLite's result codes for wrong content, as opposed to a failing disk or missing permissions. SQLITE_ERROR is the code
+# for a missing table or column.
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 _CODE_MASK = 0xFF
 

@@ -1,4 +1,4 @@
-"""The sorted keys of one bucket, which are sorted when they are read.
+"""The sorted keys of one bucket. Sorting is left to the readers.
 
 A write adds to a set, whatever the size of the bucket. A listing first applies the additions and removals since the
 last one: few of them key by key into chunks of bounded size, many by one merge of everything.

@@ -70,7 +70,7 @@ class MemoryArchive:
         since: tuple[int, int] = (0, 0),
         begin: Place | None = None,
     ) -> MemoryReader:
-        """Return an empty log: nothing runs here that would write one."""
+        """Return an empty log: no process runs here that could write one."""
         return MemoryReader(self, Item(subject.namespace, subject.name, subject.uid, "log"), 0)
 
     def instance_mark(self, subject: Subject, container: str) -> tuple[int, int] | None:

@@ -50,11 +50,11 @@ class AsyncProject:
 
     async def close(self) -> None:
         try:
-            await self._there(self._project.close)
+            await self._in_thread(self._project.close)
         finally:
             self._thread.shutdown()
 
-    async def _there(self, do: Callable[P, R], *args: P.args, **more: P.kwargs) -> R:
+    async def _in_thread(self, do: Callable[P, R], *args: P.args, **more: P.kwargs) -> R:
         """Call a function in the thread."""
         context = copy_context()
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: context.run(do, *args, **more))
@@ -76,7 +76,7 @@ class AsyncProject:
     async def down(
         self, by: timedelta | None = None, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
     ) -> None:
-        await self._there(self._project.down, self._project.after(by, days, hours, minutes, seconds))
+        await self._in_thread(self._project.down, self._project.after(by, days, hours, minutes, seconds))
         await self._go(self._project.at)
 
     async def run_until_idle(self, within: timedelta = IDLE_WITHIN) -> None:
@@ -85,15 +85,15 @@ class AsyncProject:
             await self._go(due)
 
     async def _go(self, until: float) -> None:
-        attempt = await self._there(self._project.step, until)
+        attempt = await self._in_thread(self._project.step, until)
         while attempt is not None:
             found = await self._made(attempt)
-            attempt = await self._there(self._project.step, until, attempt, found)
+            attempt = await self._in_thread(self._project.step, until, attempt, found)
 
     async def _made(self, attempt: Attempt) -> Any:
         try:
             thunk = self._project.performer.thunk(attempt.call, attempt.function)
-            found = await self._there(thunk)
+            found = await self._in_thread(thunk)
             return await found if inspect.isawaitable(found) else found
         except (Exception, SystemExit) as error:
             return Raised(error)
@@ -101,26 +101,26 @@ class AsyncProject:
     # Results.
 
     async def runs(self, schedule: str | None = None) -> list[Run]:
-        return await self._there(self._project.runs, schedule)
+        return await self._in_thread(self._project.runs, schedule)
 
     async def calls(self, name: str | None = None) -> list[Call]:
-        return await self._there(self._project.calls, name)
+        return await self._in_thread(self._project.calls, name)
 
     # Calls.
 
     async def on(self, name: str, do: StandIn | None = None, *, takes: timedelta | float = 0) -> None:
-        await self._there(self._project.stand_in, name, do, takes)
+        await self._in_thread(self._project.stand_in, name, do, takes)
 
     async def call(self, function: str, event: Any = None) -> Any:
-        attempt = await self._there(self._project.begin_call, function, event)
+        attempt = await self._in_thread(self._project.begin_call, function, event)
         found = await self._made(attempt)
-        return await self._there(self._project.end_call, attempt, found)
+        return await self._in_thread(self._project.end_call, attempt, found)
 
     async def submit(self, function: str, event: Any = None) -> str:
         return await self._done(self._project.verbs.submit(function, event))
 
     async def module(self, function: str) -> ModuleType:
-        return await self._there(self._project.module, function)
+        return await self._in_thread(self._project.module, function)
 
     # Objects.
 
@@ -128,10 +128,10 @@ class AsyncProject:
         await self._done(self._project.verbs.apply(source))
 
     async def get(self, kind: str, name: str) -> Any:
-        return await self._there(self._project.do, self._project.verbs.get(kind, name))
+        return await self._in_thread(self._project.do, self._project.verbs.get(kind, name))
 
     async def list(self, kind: str, labels: str = "") -> list[Any]:
-        return await self._there(self._project.do, self._project.verbs.list(kind, labels))
+        return await self._in_thread(self._project.do, self._project.verbs.list(kind, labels))
 
     async def delete(self, kind: str, name: str) -> None:
         await self._done(self._project.verbs.delete(kind, name))
@@ -173,6 +173,6 @@ class AsyncProject:
         await self._done(self._project.verbs.kill(instance))
 
     async def _done(self, work: Coroutine[Any, Any, R]) -> R:
-        done: R = await self._there(self._project.do, work)
+        done: R = await self._in_thread(self._project.do, work)
         await self._go(self._project.at)
         return done

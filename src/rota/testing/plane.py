@@ -90,7 +90,7 @@ class Plane:
         self._tasks = [asyncio.create_task(leading.run())]
 
     def close(self) -> None:
-        """Close it, leaving no task, thread or module behind."""
+        """Close the plane. No task, thread or module of it is left."""
         try:
             self.do(self._close())
         finally:

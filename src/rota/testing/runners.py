@@ -36,10 +36,11 @@ from rota.testing.runtime import MemoryRuntime
 
 
 class MemoryRunners(Runners):
-    """All runners of a plane. Each has a queue of jobs, and outcomes that survive as its journal would.
+    """The runners of all workers of a plane.
 
-    A running job ends when it is concluded or cancelled, or its instance is gone. Then the next one begins.
-    Calls of a function begin at once, and end likewise.
+    Each has a queue of jobs, and keeps outcomes until they are acknowledged, like a runner's journal. A running job
+    ends when the test concludes it, when it is cancelled, or when its instance is gone; then the next one begins. Calls
+    of a function begin at once, and end likewise.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class MemoryRunners(Runners):
         """Calls in progress, by id."""
         self._on_begin = on_begin
         self._on_call = on_call
-        runtime.listen(self._ran)
+        runtime.listen(self._on_runtime_change)
 
     def stream(self, subject: Subject) -> Any:
         return self._connected.get(subject)
@@ -72,7 +73,7 @@ class MemoryRunners(Runners):
     def outcomes(self, subject: Subject) -> list[Outcome]:
         return list(self.pending.get(subject, {}).values())
 
-    def _ran(self, subject: Subject) -> None:
+    def _on_runtime_change(self, subject: Subject) -> None:
         if subject not in self.runtime.has_runner:
             return
         run = self.runtime.runs(subject).get(CONTAINER)
@@ -92,14 +93,14 @@ class MemoryRunners(Runners):
         elif self._connected.get(subject) != run.id:
             self._connected[subject] = run.id
             held = next(iter(self.pending.get(subject, ())), "")
-            self._say(subject, Report(run.number, "Waiting", holder=held, has_task=bool(held)))
+            self._send_report(subject, Report(run.number, "Waiting", holder=held, has_task=bool(held)))
 
     def reconnect(self) -> None:
         """Reconnect all runners to a new server."""
         for subject, report in list(self._reports.items()):
-            self._say(subject, report)
+            self._send_report(subject, report)
 
-    def _say(self, subject: Subject, report: Report) -> None:
+    def _send_report(self, subject: Subject, report: Report) -> None:
         """Send a report, and the outcomes that are not acknowledged."""
         self._reports[subject] = report
         asyncio.get_running_loop().call_soon(self._notify, subject)
@@ -117,9 +118,9 @@ class MemoryRunners(Runners):
         match message:
             case Configure():
                 phase = "Held" if report.holder else "Idle"
-                self._say(subject, msgspec.structs.replace(report, phase=phase, configured=message.digest))
+                self._send_report(subject, msgspec.structs.replace(report, phase=phase, configured=message.digest))
             case Assign() if message.job.id in self.pending.get(subject, ()):
-                self._say(subject, report)
+                self._send_report(subject, report)
             case Assign() if subject not in self.jobs:
                 self._begin(subject, message.job)
             case Assign() if message.job.id != self.jobs[subject].id:
@@ -127,9 +128,11 @@ class MemoryRunners(Runners):
                 if message.job.id not in [one.id for one in queued]:
                     queued.append(message.job)
             case Hold():
-                self._say(subject, msgspec.structs.replace(report, phase="Held", holder=message.id, has_task=False))
+                self._send_report(
+                    subject, msgspec.structs.replace(report, phase="Held", holder=message.id, has_task=False)
+                )
             case Release():
-                self._say(subject, msgspec.structs.replace(report, phase="Idle", holder="", has_task=False))
+                self._send_report(subject, msgspec.structs.replace(report, phase="Idle", holder="", has_task=False))
             case Call():
                 self.calls.setdefault(subject, {})[message.id] = message
                 self._on_call(subject, message)
@@ -149,7 +152,7 @@ class MemoryRunners(Runners):
                 if not self.pending[subject]:
                     del self.pending[subject]
                 if subject not in self.jobs and not self.outcomes(subject) and report.has_task:
-                    self._say(subject, msgspec.structs.replace(report, phase="Idle", holder="", has_task=False))
+                    self._send_report(subject, msgspec.structs.replace(report, phase="Idle", holder="", has_task=False))
             case _:
                 pass
         return True
@@ -161,22 +164,24 @@ class MemoryRunners(Runners):
         job = self._queued(subject, id_)
         if job is not None:
             self.queued[subject].remove(job)
-            self._news(subject, Returned(id_))
+            self._notify_jobs(subject, Returned(id_))
 
-    def _news(self, subject: Subject, news: JobNews) -> None:
+    def _notify_jobs(self, subject: Subject, news: JobNews) -> None:
         for listener in tuple(self._job_listeners):
             asyncio.get_running_loop().call_soon(listener, subject, news)
 
     def _begin(self, subject: Subject, job: Job) -> None:
         self.jobs[subject] = job
         self._since[subject] = self.clock.time()
-        self._say(subject, msgspec.structs.replace(self._reports[subject], phase="Held", holder=job.id, has_task=True))
+        self._send_report(
+            subject, msgspec.structs.replace(self._reports[subject], phase="Held", holder=job.id, has_task=True)
+        )
         self._on_begin(subject, job)
 
     def linger(self, name: str) -> None:
         """Report that the running job of an instance takes long, so that the jobs queued behind it are withdrawn."""
         subject = next(one for one in self.jobs if one.name == name)
-        self._news(subject, Began(self.jobs[subject].id, self._since[subject]))
+        self._notify_jobs(subject, Began(self.jobs[subject].id, self._since[subject]))
 
     def conclude(self, subject: Subject, reason: Reason = "Succeeded", **more: Any) -> None:
         """End the running job of an instance, and begin the next one."""

@@ -152,13 +152,13 @@ class Site:
         self.clock = SiteClock(clock)
         self.plane = plane
         self.lag: Lag | None = None
-        """The delay of its controllers from its next start on; None for none."""
+        """The delay with which its controllers see writes, from its next start on; None for none."""
         self.runtime = MemoryRuntime(self.clock)
         self.boot = 0
         self._restored_at = -math.inf
         self._leading: Leading | None = None
         self.on_down: Callable[[], None] = lambda: None
-        """Called when it goes down."""
+        """Called when the site goes down."""
         self._tasks: list[asyncio.Task[Any]] = []
         self._requests: dict[asyncio.Task[Any], None] = {}
         self._life = object()
@@ -178,12 +178,12 @@ class Site:
         await establish(self.registry)
 
     def up(self, hub: Hub | None = None) -> None:
-        """Start it. `hub` is given for a cell."""
+        """Start the plane. `hub` is given for a cell."""
         self.boot += 1
         self.lead(hub)
 
     def lead(self, hub: Hub | None = None) -> None:
-        """Start the controllers, for the first time or again."""
+        """Start the controllers, at the first start or after a loss of leadership."""
         life = self._life = object()
         backend = LocalBackend(self.registry) if self.lag is None else _Lagging(self.registry, self.clock, self.lag)
         client = Client(Fenced(backend, lambda: self._life is life, lambda: ""), manager=MANAGER)
@@ -292,7 +292,7 @@ class Site:
         return Backup([(one.key, one.value) for bucket in BY_BUCKET for one in store.scan(f"{bucket}/")], self.boot)
 
     async def restore(self, backup: Backup) -> None:
-        """Go down, and restore the objects of a backup. Instances keep running."""
+        """Take the site down, and restore the objects of a backup. Instances keep running."""
         await self.close()
         revision = self.registry.store.revision + RESTORE_JUMP
         await self.registry.store.close()

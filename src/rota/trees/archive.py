@@ -30,7 +30,7 @@ FILES = frozenset((tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE))
 LONG = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
 PAX = tarfile.XHDTYPE
 PAX_FOR_ALL = tarfile.XGLTYPE
-SAID = frozenset((b"path", b"linkpath", b"size"))
+USED_KEYS = frozenset((b"path", b"linkpath", b"size"))
 """The keys of an extended header that are used."""
 SPARSE = b"GNU.sparse"
 Type = Literal["file", "directory", "link", "hard link"]
@@ -46,7 +46,7 @@ class Member(NamedTuple):
     mode: int
     modified: float
     target: str = ""
-    """The target of a link as it is written in the tar, or of a hard link as a path in the tree."""
+    """The target of a link as the tar has it; of a hard link, a path in the tree."""
 
 
 class Skipped(NamedTuple):
@@ -172,7 +172,7 @@ class Archive:
 
     def _checked(self, info: tarfile.TarInfo, said: dict[str, str], size: int) -> Member | Skipped:
         raw = said.get("path", info.name)
-        name = _inside(raw)
+        name = _plain_name(raw)
         mode, modified = info.mode & MODE_MASK, float(min(max(info.mtime, 0), MODIFIED_MAX))
         if (above := self._link_above(name)) is not None:
             raise FileFailed("BadArchive", f"{raw}: it goes through a link of the same tar, {above}")
@@ -186,7 +186,7 @@ class Archive:
             return Member(name, "directory", 0, mode, modified)
         target = said.get("linkpath", info.linkname)
         if info.type == tarfile.LNKTYPE:
-            to = _inside(target)
+            to = _plain_name(target)
             if hash(to) not in self._files or self._link_above(to) is not None:
                 raise FileFailed("BadArchive", f"{raw}: it is a hard link to what is no file of the same tar")
             self._links.discard(hash(name))
@@ -207,10 +207,10 @@ class Archive:
 
     def _link_above(self, name: str) -> str | None:
         """Return the first link of this tar that a path goes through."""
-        return next((above for above in _above(name) if hash(above) in self._links), None) if self._links else None
+        return next((above for above in _parents(name) if hash(above) in self._links), None) if self._links else None
 
 
-def _inside(name: str) -> str:
+def _plain_name(name: str) -> str:
     """Return the name of a member as a plain path. Raises FileFailed."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or "\0" in name:
@@ -220,7 +220,7 @@ def _inside(name: str) -> str:
     return "/".join(parts)
 
 
-def _above(name: str) -> Iterator[str]:
+def _parents(name: str) -> Iterator[str]:
     at = name.find("/")
     while at > 0:
         yield name[:at]
@@ -242,7 +242,7 @@ def _pax(data: bytes) -> dict[str, str]:
         if not start < space < end <= len(data):
             raise FileFailed("BadArchive", "an extended header of the tar is damaged")
         key, _, value = data[space + 1 : end - 1].partition(b"=")
-        if key in SAID:
+        if key in USED_KEYS:
             out[_text(key)] = _text(value)
         elif key.startswith(SPARSE):
             out[SPARSE.decode()] = ""

@@ -76,7 +76,7 @@ def keep_all(found: Found) -> bool:
 
 
 def member(found: Found) -> tarfile.TarInfo | None:
-    """Return the header of an entry, without an owner: that is another one wherever the tar is unpacked."""
+    """Return the header of an entry. It names no owner: the owner is another one wherever the tar is unpacked."""
     info = tarfile.TarInfo(found.name)
     info.mode = found.status.st_mode & MODE_MASK
     info.mtime = int(found.status.st_mtime)

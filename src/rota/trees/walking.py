@@ -102,7 +102,7 @@ class Walk:
         return self._root == "/" or path == self._root or path.startswith(f"{self._root}/")
 
     def _beneath(self, path: str) -> str:
-        """Return an absolute path relative to the root. The instance may write it with the root before it."""
+        """Return an absolute path relative to the root. The path may or may not begin with the root itself."""
         return path[len(self._root) :] if self._root != "/" and self._is_beneath(path) else path
 
     def _leaves(self, path: str) -> FileFailed:

@@ -137,11 +137,11 @@ class Party(Crew):
             case Hold() if self.is_deaf and not self.is_away:
                 self.unheard.append((subject, message))
             case Hold() if report is not None and not self.is_away and report.phase == "Idle":
-                self._say(subject, msgspec.structs.replace(report, phase="Held", holder=message.id))
+                self._send_report(subject, msgspec.structs.replace(report, phase="Held", holder=message.id))
             case Release() if report is not None and not self.is_away and report.holder:
                 self._reset(subject)
             case Configure() if report is not None and report.phase == "Resetting":
-                self._say(subject, msgspec.structs.replace(report, configured=message.digest))
+                self._send_report(subject, msgspec.structs.replace(report, configured=message.digest))
             case _:
                 return super().send(subject, message)
         return True
@@ -151,14 +151,14 @@ class Party(Crew):
         self._reset(self.subject(name))
 
     def _reset(self, subject: Subject) -> None:
-        self._say(subject, msgspec.structs.replace(self._reports[subject], phase="Resetting"))
+        self._send_report(subject, msgspec.structs.replace(self._reports[subject], phase="Resetting"))
         if not self.is_slow:
             asyncio.get_running_loop().call_soon(self.reset_done, subject.name)
 
     def reset_done(self, name: str) -> None:
         subject = self.subject(name)
         self.resets.append(name)
-        self._say(subject, msgspec.structs.replace(self._reports[subject], phase="Idle", holder=""))
+        self._send_report(subject, msgspec.structs.replace(self._reports[subject], phase="Idle", holder=""))
 
     def hear(self) -> None:
         """Runners hear again."""

@@ -5,8 +5,9 @@
 - A rule reads plain JSON that its schema has accepted and completed; it never changes it, and does no I/O.
 - A rule has a value or raises `CelEvalError`, in bounded time (`bounds`).
 
-A kube-apiserver types values by the schema; here scalars speak for themselves. So a field of type `number` must come as
-a float and one of type `integer` as an int; a null field counts as absent. Lists and maps follow the structure, if any.
+A kube-apiserver takes the type of a value from the schema; here the JSON value alone decides it. So a field of type
+`number` must be passed as a float and one of type `integer` as an int; a null field counts as absent. Lists and maps
+compare by their structure, if `compile` was given one.
 
 The subset is described in docs/reference/cel.md.
 """

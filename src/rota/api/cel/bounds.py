@@ -11,10 +11,10 @@ from typing import Final
 SOURCE_CHARS_MAX: Final = 10_000
 """Length of a rule's text."""
 NESTING_DEPTH_MAX: Final = 40
-"""Brackets and the last branches of conditionals inside each other in a rule's text."""
+"""Bound on nested brackets, and on conditionals in the last branch of others, in a rule's text."""
 TREE_DEPTH_MAX: Final = 60
-"""Operations inside each other, also as in `a * b * c`: CPython nests no more than 200 brackets."""
+"""Bound on nested operations, also without brackets as in `a * b * c`: CPython nests no more than 200 brackets."""
 BLOCK_DEPTH_MAX: Final = 18
-"""Chains of `&&` and `||` inside each other, and macros, which count twice: CPython nests no more than 20 blocks."""
+"""Bound on nested chains of `&&` and `||`, and on macros, which count twice: CPython nests no more than 20 blocks."""
 ITERATIONS_MAX: Final = 1_000_000
 """Items that the macros of one evaluation may visit, counted when a list is entered."""

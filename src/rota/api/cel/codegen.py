@@ -1,11 +1,12 @@
-"""The tree of a rule as the source of one Python function of `self` and `old`.
+"""Generate the source of one Python function of `self` and `old` from the tree of a rule.
 
 CEL's errors become exceptions, so the path without errors costs nothing. Every operation emits its statements where it
-stands and yields an expression that is used once, in the same block; whoever needs a value twice names it first. Since
-rules have no side effects, only the block matters, not the order.
+stands and yields an expression that is used once, in the same block; a value that is needed twice is assigned to a name
+first. Since rules have no side effects, only the block matters, not the order.
 
 `&&` and `||` absorb an error of one operand when the other decides. So an operand that may fail stands in a `try` that
-keeps the error for later, except the last, whose error is the result anyway. `all` and `exists` do so for every item.
+keeps the error for later. The last operand needs none: its error is the result anyway. `all` and `exists` treat every
+item in this way.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class _Emitter:
         return name
 
     def _constant(self, value: object) -> str:
-        """Return the name under which the function finds a value that has no literal."""
+        """Return the name of a global of the function, for a value that cannot be written as a literal."""
         name = f"h{len(self.constants)}"
         self.constants[name] = value
         return name
@@ -254,7 +255,7 @@ class _Emitter:
         return _Value(f"contains({item.code}, {container.code})", "bool")
 
     def _logic(self, tree: Logic) -> _Value:
-        """Emit operands until one decides. An error is raised only if none of the others decides."""
+        """Emit operands until one decides the result. If none does, the error of an operand is raised."""
         goes_on = tree.operator == "&&"
         check = "" if goes_on else "not "
         result, error = self._new_name(), self._new_name()
@@ -275,7 +276,10 @@ class _Emitter:
         return _Value(result, "bool", fails)
 
     def _operand(self, tree: Expr, result: str, error: str, keeps_error: bool, neutral: bool) -> bool:
-        """Emit an operand, which sets `result`, or `neutral` on an error that is kept. Return whether it may fail."""
+        """Emit an operand that sets `result`. Return whether it may fail.
+
+        With `keeps_error` a failure sets `result` to `neutral` and keeps the exception in `error`.
+        """
         opening = len(self._lines)
         if not keeps_error:
             value = self._boolean(tree)

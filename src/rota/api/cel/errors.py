@@ -17,7 +17,8 @@ class CelEvalError(Exception):
 
 
 class BeyondSubsetError(Exception):
-    """The evaluation reached a value or bound that the subset does not cover and a kube-apiserver does.
+    """The evaluation reached a value or bound that a kube-apiserver handles and the subset does not.
 
-    Not a CEL error, since `||` and `&&` must not absorb it and so decide otherwise; `Program` reports it as one.
+    It is not a CEL error: `||` and `&&` would absorb one, and could then decide differently from a kube-apiserver.
+    `Program` reports it as one.
     """

@@ -1,6 +1,7 @@
 """The functions and methods that a rule may call; a method's target is its first argument.
 
-Each refuses arguments of other types. A kube-apiserver does so when the kind is created, or later for a `dyn`.
+Each raises an error for an argument of a wrong type. A kube-apiserver does so when the kind is created, or at the
+evaluation if the type is `dyn`.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class _Parser:
             return self._member()
         self._take()
         if self._token.kind == "!":
-            # CEL drops pairs of these even before a value of another type, which no rule needs.
+            # CEL drops a pair of `!` whatever the type of the value after it. No rule needs that.
             raise self._error("the subset has no '!' before '!'")
         return Not(self._member(), token.position)
 

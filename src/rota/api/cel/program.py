@@ -15,7 +15,7 @@ _NO_VALUE: Final = object()
 
 
 class Program:
-    """A rule, ready to evaluate: checked, but turned into Python only when first evaluated, since many never are."""
+    """A parsed and checked rule. Its Python code is generated when it is first evaluated: many rules never are."""
 
     __slots__ = ("_evaluate", "_tree", "source", "uses_old")
 

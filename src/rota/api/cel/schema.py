@@ -117,7 +117,10 @@ class _Resolver:
         return field if isinstance(tree, Select) else None
 
     def _common(self, tree: Expr, nodes: list[Structure | None]) -> Structure | None:
-        """Return the structure that all have, which must be known where order depends on it."""
+        """Return the structure that all the values share; None if it is unknown or differs.
+
+        Raises `CelSyntaxError` if they differ and one of them has lists that compare in any order.
+        """
         if all(node is not None and _alike(node, nodes[0]) for node in nodes):
             return nodes[0] if nodes else None
         if any(node is not None and ignores_order(node) for node in nodes):

@@ -52,7 +52,7 @@ class _Scope(NamedTuple):
     schedule: bool = False
     """True if a schedule creates the task."""
     strict: bool = False
-    """True if every text in braces must be an expression; otherwise only one that is the whole text."""
+    """True: every name in braces must be an expression. False: only if it is the whole text."""
     variables: bool = True
     """True if unknown names in braces are reported."""
 

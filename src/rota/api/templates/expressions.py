@@ -15,7 +15,7 @@ SHOWN_LENGTH_MAX = 120
 """Bound on the characters of an expression that a message quotes."""
 
 OUTPUT = re.compile(r"tasks\.(.+?)\.outputs\.(\S+)")
-# Possessive: what does not match is found out in one pass.
+# Possessive quantifiers: a text that does not match is rejected in one pass.
 EXPRESSION = re.compile(r'\{\{\s*+(?:((?:tasks|schedule)\.[^{}]*+)|"\{\{"\s*+)\}\}')
 """An expression that a task fills in, or the one for literal braces."""
 OPENING = re.compile(r'\{\{(?=\s*+(?:(?:tasks|schedule)\.|"\{\{"\s*+\}\}))')

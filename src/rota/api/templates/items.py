@@ -81,7 +81,7 @@ def texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 def resolver(fields: Any) -> Resolve:
     """Return a resolver of the fields of one item, with one budget for all uses in one task.
 
-    No text in a value asks for a result of another task, however deep in it.
+    Expressions of tasks inside a value are broken up, at any depth, so that the task does not fill them in.
     """
     looks, known, left = Looks(), dict[str, tuple[Any, int]](), PUT_IN_CHARACTERS_MAX
 
@@ -184,12 +184,15 @@ def _text(text: str, path: Path, resolve: Resolve) -> str:
 
 
 def _whole(filled: str, text: str) -> str:
-    """Break up a filled-in text that has become an expression as a whole and was none before."""
+    """Break up the braces of a filled-in text that is one expression, unless the template had the same text."""
     return filled.replace("{{", "{ {") if filled != text and VARIABLE.fullmatch(filled) else filled
 
 
 def _inert(text: str, own: Collection[int] = ()) -> str:
-    """Break up expressions of tasks in a filled-in text, except those of the template itself, at `own`."""
+    """Break up the braces of expressions of tasks in a filled-in text.
+
+    Expressions at the positions `own` are those of the template, and stay.
+    """
     return _OF_TASKS.sub(lambda found: found[0] if found.start() in own else "{ {", text)
 
 
@@ -226,5 +229,5 @@ def _is_of_tasks(token: re.Match[str]) -> bool:
 
 
 def at(path: Path) -> str:
-    """Return a path as messages show it, below something."""
+    """Return a path as it is appended to the name of a field in messages: `.env[0]`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)

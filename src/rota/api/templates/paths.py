@@ -16,7 +16,7 @@ LOOK_CHARACTERS = 64
 
 
 class TooManyLooks(Exception):  # noqa: N818
-    """The paths visit more values of a document than `LOOKS_MAX`."""
+    """The paths would visit more values of a document than `LOOKS_MAX`."""
 
     def __init__(self) -> None:
         super().__init__(f"more than {LOOKS_MAX} values would have to be looked at: name shorter lists")
@@ -53,7 +53,7 @@ def _find(value: Any, steps: Sequence[str], looks: Looks) -> Any:
                 looks.take(len(value))
                 inside = [_find(one, steps[at:], looks) for one in value]
                 found = [one for one in inside if one is not ABSENT]
-                # That no element has such a field is a mistake in the path; that there are no elements is none.
+                # An empty list is a result. If no element of a full list has the field, the path is wrong.
                 return found if found or not value else ABSENT
             if int(step) >= len(value):
                 return ABSENT

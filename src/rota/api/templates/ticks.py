@@ -1,6 +1,6 @@
-"""A schedule's tick, put into the template of its tasks: `{{ schedule.FIELD }}`, in one pass.
+"""Fill in the fields of a schedule's tick in the template of its tasks: `{{ schedule.FIELD }}`, in one pass.
 
-Expressions of tasks are left for the task to fill in, and so are literal braces where a task looks for them.
+Expressions of tasks stay for the task to fill in, and so do literal braces in fields that the task fills in.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def filled(spec: dict[str, Any], tick: Mapping[str, str]) -> dict[str, Any]:
 
 
 def payload(value: dict[str, Any], tick: Mapping[str, str], *, is_data: bool = True) -> dict[str, Any]:
-    """Return the payload of a function call. `is_data`: the task fills nothing in."""
+    """Return the payload of a function call. `is_data`: the task will not fill in expressions."""
     made: dict[str, Any] = _fill(value, tick, is_plain=is_data)
     return made
 

@@ -20,8 +20,8 @@ from rota.client.claims.gateway import (
     AGAIN_SECONDS_MAX,
     ClaimAnswer,
     Gateway,
-    once_reached,
-    patiently,
+    retry_until_sent,
+    retry_while_away,
 )
 from rota.client.claims.lease import OVER, Lease
 from rota.client.claims.result import OUTPUT_BYTES_MAX, Kept, Result
@@ -35,15 +35,17 @@ R = TypeVar("R")
 Input = bytes | str | AsyncIterable[bytes]
 OnOutput = Callable[[bytes], Awaitable[None] | None]
 SHELL = "/bin/sh"
-SETTLE_SECONDS_MAX = 5.0
-"""Time for a server that has just started to find the instance again."""
+FIND_AGAIN_SECONDS_MAX = 5.0
+"""Seconds that a server may take after its start to find the instance again."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PREPARED = (
     'n=$1; shift; while [ "$n" -gt 0 ]; do export "$1"; shift; n=$((n-1)); done; '
     '[ -z "$1" ] || cd -- "$1" || exit 126; shift; exec "$@"'
 )
-"""Sets variables, changes to a folder, and executes a command. Takes the number of variables, these, the folder, the
-command."""
+"""A shell script that sets variables, changes to a folder, and executes a command.
+
+Its arguments: the number of variables, the variables, the folder (empty for none), the command.
+"""
 
 
 class Box:
@@ -63,7 +65,7 @@ class Box:
         """A connection that is valid for this instance only, and for as long as the claim lasts."""
         self._lease = lease
         self.is_kept = False
-        self.files = Files(self.backend, self.namespace, self.instance, self._patiently)
+        self.files = Files(self.backend, self.namespace, self.instance, self._repeatable)
 
     @property
     def expires_at(self) -> datetime.datetime | None:
@@ -114,7 +116,9 @@ class Box:
         )
         try:
             async with asyncio.timeout(timeout) as limit, AsyncExitStack() as stack:
-                websocket = await self._held(lambda: once_reached(lambda: self._begun(path, stack), self._lease.check))
+                websocket = await self._while_held(
+                    lambda: retry_until_sent(lambda: self._start(path, stack), self._lease.check)
+                )
                 code = await channels.carry(websocket, show, _pieces(stdin) if stdin is not None else None)
         except TimeoutError:
             if not limit.expired():
@@ -130,21 +134,21 @@ class Box:
     async def _until_lost(self) -> None:
         """Wait until the server has recorded that the claim has lost its instance. Raises ClaimLost."""
         clock = asyncio.get_running_loop().time
-        until = clock() + SETTLE_SECONDS_MAX
+        until = clock() + FIND_AGAIN_SECONDS_MAX
         while clock() < until:
             await asyncio.sleep(AGAIN_SECONDS_FIRST)
             await self._lease.look()
 
-    async def _begun(self, path: str, stack: AsyncExitStack) -> WebSocket:
+    async def _start(self, path: str, stack: AsyncExitStack) -> WebSocket:
         return await stack.enter_async_context(self.backend.websocket(path, protocols=(channels.PROTOCOL,)))
 
-    async def _patiently(self, call: Callable[[], Awaitable[R]]) -> R:
-        return await self._held(lambda: patiently(call, self._lease.check))
+    async def _repeatable(self, call: Callable[[], Awaitable[R]]) -> R:
+        return await self._while_held(lambda: retry_while_away(call, self._lease.check))
 
-    async def _held(self, call: Callable[[], Awaitable[R]]) -> R:
-        """Send a request about the instance. Raises ClaimLost if that is why it is refused."""
+    async def _while_held(self, call: Callable[[], Awaitable[R]]) -> R:
+        """Send a request about the instance. Raises ClaimLost if it is refused because the claim is over."""
         clock = asyncio.get_running_loop().time
-        until, pause = clock() + SETTLE_SECONDS_MAX, AGAIN_SECONDS_FIRST
+        until, pause = clock() + FIND_AGAIN_SECONDS_MAX, AGAIN_SECONDS_FIRST
         while True:
             try:
                 return await call()

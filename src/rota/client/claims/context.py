@@ -23,14 +23,14 @@ from rota.client.claims.gateway import (
     ClaimAnswer,
     ClaimRequest,
     Gateway,
-    patiently,
+    retry_while_away,
 )
 from rota.client.claims.lease import Lease
 from rota.client.failures import ConnectionCut, ConnectionFailed, NotConnected
 from rota.registry import ApiError
 
 RELEASE_SECONDS_MAX = AWAY_SECONDS_MAX
-"""Time to release a claim. After that its lease ends it: the server may be restarting."""
+"""Bound on the seconds spent on a release. After that the lease expires by itself: the server may be restarting."""
 LEFT_ALONE = frozenset((401, 403, 404, 409))
 """Status codes for a claim that does not exist, or that this client may not release."""
 
@@ -71,7 +71,7 @@ class ClaimContext:
         try:
             answer = await asyncio.shield(opening)
         except BaseException:
-            await _to_its_end(self._undo(opening))
+            await _finish_although_cancelled(self._undo(opening))
             raise
         self._lease = Lease(self._gateway, answer.claim, is_new=answer.is_new)
         self._box = Box(self._gateway, answer, self._lease)
@@ -80,14 +80,14 @@ class ClaimContext:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        await _to_its_end(self._leave())
+        await _finish_although_cancelled(self._leave())
 
     # Asking.
 
     async def _open(self) -> ClaimAnswer:
         while True:
             try:
-                return await self._gone_on_asking()
+                return await self._request()
             except ApiError as error:
                 # A server that shuts down releases the claims of connections that it cut.
                 if error.reason != "ClaimOver" or not (self._unanswered and self._is_ours) or self._leaving:
@@ -95,7 +95,7 @@ class ClaimContext:
                 self._unanswered = False
                 self._wanted = msgspec.structs.replace(self._wanted, name=new_name())
 
-    async def _gone_on_asking(self) -> ClaimAnswer:
+    async def _request(self) -> ClaimAnswer:
         try:
             return await self._ask()
         except ConnectionCut:
@@ -104,7 +104,7 @@ class ClaimContext:
             if error.code != 503:
                 raise
         # The server was reached.
-        return await patiently(self._ask)
+        return await retry_while_away(self._ask)
 
     async def _ask(self) -> ClaimAnswer:
         try:
@@ -190,7 +190,7 @@ def new_name() -> str:
     return f"claim-{secrets.token_hex(8)}"
 
 
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+async def _finish_although_cancelled(work: Coroutine[Any, Any, None]) -> None:
     """Finish work of a bounded duration even if this task is cancelled. The cancellation is raised afterwards."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

@@ -146,8 +146,10 @@ class Files:
         await self._asked(path, lambda: trees.upload_file(self._backend, url, here))
 
     async def download(self, path: str, target: str | os.PathLike[str]) -> None:
-        """Copy a file, or the content of a folder, to here. Nothing is created outside, and links that lead out are
-        left out."""
+        """Copy a file, or the content of a folder, to `target` on this host.
+
+        Nothing is created outside of it. Links that lead out of it are left out.
+        """
         from rota.client.claims import trees
 
         here = os.fspath(target)

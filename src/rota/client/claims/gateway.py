@@ -18,7 +18,7 @@ from rota.client.http import HttpBackend
 from rota.registry import ApiError
 
 AWAY_SECONDS_MAX = 15.0
-"""Time that a server may be away once it has been reached: it may be restarting."""
+"""Seconds for which requests are retried while a server that was reached before is away: it may be restarting."""
 AGAIN_SECONDS_FIRST = 0.05
 AGAIN_SECONDS_MAX = 1.0
 WAIT_SECONDS_MAX = 86400
@@ -115,17 +115,17 @@ def whole_seconds(name: str, value: float | None) -> int | None:
     return math.ceil(value)
 
 
-async def patiently(call: Callable[[], Awaitable[R]], check: Callable[[], None] = lambda: None) -> R:
-    """Send a request that may be repeated, until the server is back. `check` raises if a retry makes no sense."""
-    return await _again(call, check, (Unreachable, NoServer, ConnectionCut))
+async def retry_while_away(call: Callable[[], Awaitable[R]], check: Callable[[], None] = lambda: None) -> R:
+    """Send a request that may be repeated. Retry it until the server is back or `check` raises."""
+    return await _retry(call, check, (Unreachable, NoServer, ConnectionCut))
 
 
-async def once_reached(call: Callable[[], Awaitable[R]], check: Callable[[], None]) -> R:
-    """Send a request that must not be repeated: a retry follows only if nothing was sent."""
-    return await _again(call, check, (Unreachable, NoServer))
+async def retry_until_sent(call: Callable[[], Awaitable[R]], check: Callable[[], None]) -> R:
+    """Send a request that must not be repeated. Retry it only while nothing was sent, until `check` raises."""
+    return await _retry(call, check, (Unreachable, NoServer))
 
 
-async def _again(call: Callable[[], Awaitable[R]], check: Callable[[], None], away: tuple[type[Exception], ...]) -> R:
+async def _retry(call: Callable[[], Awaitable[R]], check: Callable[[], None], away: tuple[type[Exception], ...]) -> R:
     clock = asyncio.get_running_loop().time
     until, pause = clock() + AWAY_SECONDS_MAX, AGAIN_SECONDS_FIRST
     while True:

@@ -13,7 +13,7 @@ from rota.client.failures import ConnectionFailed
 from rota.registry import ApiError
 
 RENEWALS_A_LEASE = 3
-"""Two may fail before the lease ends."""
+"""Renewals per lease. Two may fail before the lease ends."""
 DOUBLINGS_MAX = 10
 OVER = frozenset((401, 403, 404, 409))
 """Status codes of a server for a claim that is over."""

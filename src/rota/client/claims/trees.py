@@ -33,7 +33,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Opening a pipe would block until somebody opens its other end.
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 MODE = "644"
-"""The mode of a file that comes without one."""
+"""The mode of a file that the sender gave none."""
 
 R = TypeVar("R")
 Count = Callable[[int], None]

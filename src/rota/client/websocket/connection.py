@@ -46,7 +46,8 @@ HEARTBEAT_LOCAL = Heartbeat(60.0, 150.0)
 PAUSED_PING_SECONDS = 2.0
 """Time between pings while reading is paused. Only a write then shows that the other end is gone."""
 CLIENT_LATER = 1.3
-"""Clients ping later than servers, so that only one of both does."""
+"""The factor by which clients wait longer than servers before a ping, so that only one end of a connection sends pings.
+"""
 
 
 class Closed(ConnectionError):  # noqa: N818
@@ -203,7 +204,7 @@ class WebSocket(asyncio.Protocol):
             self.abort()
 
     def start_closing(self, code: int, reason: str = "", *, seconds_max: float = CLOSE_SECONDS_MAX) -> None:
-        """Send a close frame. The other end has that long to agree."""
+        """Send a close frame. The connection is cut if the other end does not agree within `seconds_max`."""
         before, self.before_close = self.before_close, _nothing
         before()
         if self._say_close(code, reason):
@@ -225,7 +226,7 @@ class WebSocket(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self._set_pulse()
+        self._set_ping_timer()
 
     def data_received(self, data: bytes) -> None:
         self._received_at = self._loop.time()
@@ -251,7 +252,7 @@ class WebSocket(asyncio.Protocol):
         had_more, frames_max = self._has_more, self._framing.frames + most
         try:
             while (event := self._framing.take(frames_max)) is not None:
-                self._happened(event)
+                self._handle(event)
             self._has_more = self._framing.frames >= frames_max
             if not self._may_hold(self._held):
                 raise Violation(framing.TRY_LATER, "there is no memory for what you send now; try again later")
@@ -274,7 +275,7 @@ class WebSocket(asyncio.Protocol):
             self._reading_paused = True
             if not had_more:
                 self._transport.pause_reading()
-            self._set_pulse()
+            self._set_ping_timer()
         elif not self._has_more and had_more and not self._reading_paused:
             self._resume_reading()
 
@@ -311,7 +312,7 @@ class WebSocket(asyncio.Protocol):
 
     # Received events.
 
-    def _happened(self, event: framing.Event) -> None:
+    def _handle(self, event: framing.Event) -> None:
         if isinstance(event, (str, bytes)):
             if self._closed is None:
                 self._waiting.append(event)
@@ -368,7 +369,7 @@ class WebSocket(asyncio.Protocol):
         return True
 
     def _hang_up(self, code: int, reason: str) -> None:
-        """Both ends have sent a close frame. The server closes the connection."""
+        """End the connection after both ends have sent a close frame. The server closes the transport."""
         self._say_close(code, reason)
         if not self._is_client and not self._transport.is_closing():
             self._transport.close()
@@ -380,7 +381,7 @@ class WebSocket(asyncio.Protocol):
 
     # Heartbeat, with one timer.
 
-    def _set_pulse(self) -> None:
+    def _set_ping_timer(self) -> None:
         if self._pulse is not None:
             self._pulse.cancel()
         now, seconds = self._loop.time(), self._heartbeat.ping_seconds * (CLIENT_LATER if self._is_client else 1)
@@ -390,9 +391,9 @@ class WebSocket(asyncio.Protocol):
         elif due <= now:
             due = min(now + seconds, late) if late > now else now + seconds
         self._pulse_due = due
-        self._pulse = self._loop.call_at(due, self._on_pulse)
+        self._pulse = self._loop.call_at(due, self._on_ping_timer)
 
-    def _on_pulse(self) -> None:
+    def _on_ping_timer(self) -> None:
         # Time in which this process did not run does not count as silence: a laptop slept, or a machine was busy.
         self._received_at += max(0.0, self._loop.time() - self._pulse_due)
         silent = self._loop.time() - self._received_at
@@ -404,7 +405,7 @@ class WebSocket(asyncio.Protocol):
         due = self._reading_paused or silent >= self._heartbeat.ping_seconds
         if due and not self._close_sent and self._writable is None:
             self._transport.write(self._framing.ping())
-        self._set_pulse()
+        self._set_ping_timer()
 
 
 def _nothing() -> None:

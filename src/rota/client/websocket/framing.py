@@ -19,7 +19,7 @@ MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 """Bytes of one message, in both directions."""
 FRAGMENTS_FREE = 1024
 FRAGMENT_BYTES_MIN = 128
-"""A message may have that many fragments, and one more for each `FRAGMENT_BYTES_MIN` bytes: each takes time."""
+"""A message may have `FRAGMENTS_FREE` fragments, and one more for each `FRAGMENT_BYTES_MIN` bytes: each takes time."""
 CONTROL_BYTES_MAX = 125
 REASON_BYTES_MAX = CONTROL_BYTES_MAX - 2
 
@@ -31,7 +31,7 @@ CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 _KNOWN = frozenset((CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG))
 
 MASK_PIECE_BYTES = 16 * 1024
-"""Larger numbers do not fit the processor's nearest cache, and take four times as long."""
+"""Bytes that are masked at once. Larger numbers exceed the processor's nearest cache, and take four times as long."""
 
 
 class Violation(Exception):  # noqa: N818
