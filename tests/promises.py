@@ -478,6 +478,10 @@ TESTS_OF_PROMISES: dict[str, dict[str, tuple[str, ...]]] = {
         "*Not for ever.*": (
             "tests/runtime/test_keeper_lives.py::test_without_a_server_the_keeper_stops_everything_and_ends",
         ),
+        "*Closed.*": (
+            "tests/runtime/test_closed_addresses.py::test_what_is_closed_is_reached_by_no_protocol_and_everything_else_is",
+            "tests/runtime/test_closed_addresses.py::test_where_nothing_can_be_closed_the_record_says_so",
+        ),
         "*Bounded.*": (
             "tests/runtime/test_keeper_socket.py::test_more_connections_than_allowed_are_closed",
             "tests/runtime/test_keeper_children.py::test_a_log_is_rotated_within_its_bounds",
