@@ -62,7 +62,7 @@ class Packages:
     """Installs packages for all functions of a home."""
 
     def __init__(self, home: Path, policy: Policy = NO_POLICY) -> None:
-        """`policy`: the network of pip, whoever requires the packages."""
+        """`policy`: the network that pip gets, whichever tenant's function requires the packages."""
         self._home = home.absolute()
         self._policy = policy
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
@@ -74,7 +74,7 @@ class Packages:
         self._tenants: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._lists: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._there: dict[str, asyncio.Event] = {}
-        """Set when a list is installed, whichever tenant's installation did it."""
+        """Set once a list of requirements is installed, by whichever tenant's installation."""
 
     def has(self, name: str) -> bool:
         return is_there(cached(self._home, PACKAGES, name))
@@ -82,10 +82,10 @@ class Packages:
     async def install(self, requirements: Sequence[str], *, needs_sandbox: bool = False, tenant: str = "") -> None:
         """Install packages, unless they are there. Raises `CodeRefused`.
 
-        Tenants take turns, however many of their functions wait. A list that several tenants require is installed once,
-        in the first of their turns.
-
-        `needs_sandbox`: refuse where the host can make no sandbox, since a build runs code of the package.
+        Tenants take turns, however many of their functions wait. If several tenants require the same list, the first
+        turn
+        installs it for all. `needs_sandbox`: refuse on a host that can make no sandbox, since a build runs code of the
+        package.
         """
         name = environment_name(requirements)
         if self.has(name):

@@ -31,7 +31,7 @@ class Said(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The reason of a failure: the errors at the end of its output, in one line."""
+        """The reason of a failure for people: the errors at the end of the output, in one line."""
         lines = [line.strip() for line in (self.err.strip() or self.out.strip()).splitlines()]
         # Other lines are warnings of attempts that led to the errors.
         errors = [line for line in lines if line.lower().startswith("error")] or lines
@@ -39,7 +39,7 @@ class Said(NamedTuple):
 
 
 def environment(*more: str) -> dict[str, str]:
-    """Return the environment of an engine's program. `more`: further variables that it gets."""
+    """Return the environment of an engine's program. `more`: names of further variables to pass on."""
     passed = {name: os.environ[name] for name in (*PASSED, *more) if name in os.environ}
     return {"HOME": os.path.expanduser("~"), **passed, "PATH": os.environ.get("PATH") or PATH}
 

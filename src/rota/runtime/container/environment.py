@@ -34,10 +34,10 @@ PROGRAMS_OWN = re.compile(
 
 
 class Carried(NamedTuple):
-    """The parts of a command that pass its environment into a container."""
+    """The parts of an engine's command that pass the environment of a container."""
 
     launcher: list[str]
-    """Words before the engine's program."""
+    """Words to put before the engine's program."""
     options: list[str]
     """Options of `run` or `exec`."""
     env: dict[str, str]

@@ -29,7 +29,7 @@ TRANSPORTS = frozenset(
         *("oci", "oci-archive", "ostree", "sif", "tarball"),
     )
 )
-"""Prefixes with which podman reads a file of the host as an image, also with --pull=never."""
+"""Prefixes of references that podman reads as a file of the host, even with --pull=never."""
 
 
 class Images:
@@ -78,7 +78,7 @@ class Images:
         raise EngineFailed(f"{self._facts.engine} cannot look for the image {reference}: {said.words}")
 
     async def _pulled(self, reference: str, tenant: str) -> Said:
-        """Pull an image. Callers of the same tenant share one pull, which goes on if one of them is cancelled."""
+        """Pull an image. Callers of the same tenant share one pull; cancelling one of them does not stop it."""
         key = (tenant, reference)
         pull = self._pulls.get(key)
         if pull is None:

@@ -62,7 +62,7 @@ class Connection:
             self._pending.pop(number, None)
 
     def exit_of(self, name: str) -> asyncio.Future[ExitRecord]:
-        """Return the exit of a command, whether it has come already or not. Call it once for each command."""
+        """Return the exit of a command, which may have arrived before this call. Call it once for each command."""
         asked: asyncio.Future[ExitRecord] = asyncio.get_running_loop().create_future()
         record = self._unclaimed.pop(name, None)
         if record is not None:
@@ -84,7 +84,7 @@ class Connection:
             asked.set_result(how)
 
     def _send(self, line: bytes, descriptors: Sequence[int]) -> None:
-        """Queue a line without waiting: cancelled while it is sent, a caller would leave half of it on its way."""
+        """Queue a line without waiting: a caller that is cancelled during a send would leave half a line behind."""
         self._outgoing.append((line, [os.dup(descriptor) for descriptor in descriptors]))
         if len(self._outgoing) == 1:
             self._pump()

@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Begins items, at most `at_once_max` at once and `share_max` of one holder.
+    """Begins items: at most `at_once_max` at once, and `share_max` of one holder.
 
-    Items of one holder begin in the order in which they came; holders take turns.
+    Items of one holder begin in the order in which they were added. Holders take turns.
     """
 
     def __init__(
@@ -26,12 +26,12 @@ class FairQueue(Generic[T]):
         self._waiting: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()
 
     def enter(self, one: T) -> None:
-        """Begin an item now, or when there is room for it."""
+        """Add an item. It begins as soon as there is room for it."""
         self._waiting.setdefault(self._holder(one), OrderedDict())[one] = None
         self._go_on()
 
     def leave(self, one: T) -> None:
-        """Note that an item has ended, and begin the next ones."""
+        """Note that an item has ended, which makes room for others."""
         holder = self._holder(one)
         self._free += 1
         self._begun[holder] -= 1
@@ -40,7 +40,7 @@ class FairQueue(Generic[T]):
         self._go_on()
 
     def drop(self, one: T) -> None:
-        """Remove an item that waits."""
+        """Remove an item that has not begun."""
         holder = self._holder(one)
         waiting = self._waiting.get(holder, OrderedDict())
         waiting.pop(one, None)

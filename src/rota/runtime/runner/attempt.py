@@ -1,4 +1,4 @@
-"""One run of a job in a box: put its files there, run it, clear the box, and collect its outcome."""
+"""One run of a job in a box: write its files, run it, clear the box, and collect its outcome."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ log = logging.getLogger(__name__)
 NOTHING = "null"
 """The JSON result of a function that returns None."""
 CALL_TRIES_MAX = 5
-"""Attempts to call a function when no call began: its tree had changed, or its interpreter was killed as it started."""
+"""The most attempts to make a call that is not begun: its tree changed, or its interpreter was killed at its start."""
 NOT_CALLED = "not called: the files of its tree change faster than they are loaded"
 
 
 class End(NamedTuple):
-    """The exit of a job, or the error that kept it from beginning."""
+    """The exit of a job, or the error that prevented its start."""
 
     code: int | None
-    """The exit code, or the negative number of the signal that ended it. None: it did not begin."""
+    """The exit code, or the negative number of the signal that ended the job. None: it did not start."""
     error: str = ""
     result: str = ""
 
@@ -48,7 +48,7 @@ class Attempt:
         interpreters: Callable[[], Interpreters],
         capture: Capture | None = None,
     ) -> None:
-        """`capture`: the pipe of the last job, reused if nothing was written to it since."""
+        """`capture`: the output pipe of the last job. It is reused unless something was written to it since."""
         self._box = box
         self._job = job
         self._stop = stop
@@ -66,7 +66,7 @@ class Attempt:
         """True if no other process has the write end of the pipe open."""
 
     def close(self) -> Capture | None:
-        """Close the log. Return the pipe if the next job can use it, else close it too."""
+        """Close the log. Return the pipe if the next job can use it, or close it and return None."""
         self._stop.over()
         kept = self._capture if self._is_output_free and self._capture.is_empty else None
         if kept is None:
@@ -81,7 +81,7 @@ class Attempt:
     async def run(self, home: str, kept: Callable[[], list[str]]) -> None:
         """Run the job, and return when none of its processes is left. Raises BoxLost when some cannot be ended.
 
-        `kept` returns the commands of the box that go on.
+        `kept` returns the commands of the box that run on.
         """
         if self._job.note:
             self._write(f"[rota: {self._job.note}]\n".encode())
@@ -106,7 +106,7 @@ class Attempt:
         await self._files.remove(self._box)
 
     def outcome(self, started: float, ended: float) -> Outcome:
-        """Return the outcome as far as it is known: WorkerLost until the job has ended."""
+        """Return the outcome as far as it is known. Until the job has ended, its reason is WorkerLost."""
         findings, end = self._findings, self._end
         code = None if end is None or end.code is None else end.code if end.code >= 0 else SIGNALLED - end.code
         result = end.result if end is not None and (end.result != NOTHING or not findings.result) else ""
@@ -167,7 +167,7 @@ class Attempt:
         self._see()
 
     def _see(self) -> None:
-        """Take the exit of the command, if it has ended."""
+        """Store the exit of the command if it has ended."""
         if self._started is not None and self._started.ended.done():
             self._end = End(self._started.ended.result(), self._started.error)
 
@@ -195,12 +195,12 @@ class Attempt:
                 return
 
     def _limit(self) -> None:
-        """Start its timeout, before any request to the box: the box may not answer."""
+        """Start the timeout of the job. Called before any request to the box, which may not answer."""
         if self._job.timeout_seconds is not None:
             self._stop.after(self._job.timeout_seconds)
 
     async def _until_the_end(self, id_: str, ended: asyncio.Future[Any]) -> None:
-        """Wait until it has ended, or the grace after a stop request is over."""
+        """Wait until `ended`, or until the grace of a stop request is over. Sends SIGTERM at the first stop request."""
         is_asked = False
         while not ended.done() and await self._stop.wait(ended):
             if self._stop.why is not None and not is_asked and not ended.done():
@@ -212,7 +212,7 @@ class Attempt:
         self._findings.feed(data)
 
     def _write(self, data: bytes) -> None:
-        """Append to the log. The first write makes its file: most jobs of a busy worker write nothing."""
+        """Append to the log. The first write creates the file, because most jobs of a busy worker write nothing."""
         if self._log is None and self._has_log:
             self._log = _opened(self._job.log)
             self._has_log = self._log is not None

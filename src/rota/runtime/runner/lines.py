@@ -1,4 +1,4 @@
-"""Finds the lines that begin with given words, in a stream of any length and in little memory."""
+"""Finds lines with given beginnings in a stream of any length, in little memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def _pattern(beginnings: tuple[bytes, ...]) -> re.Pattern[bytes]:
 
 
 class Lines:
-    """Yields the lines that begin with one of some words, without their end.
+    """Yields the lines that begin with one of some words, without their newlines.
 
-    A line that is longer than the bound is left out. Other lines cost no more than the search for the words: a task
-    that writes fifty million lines does not wait for its runner.
+    A line longer than the bound is left out. Other lines cost no more than the search for the words: a task that writes
+    fifty million lines does not wait for its runner.
     """
 
     def __init__(self, beginnings: Sequence[bytes], bytes_max: int) -> None:
@@ -25,7 +25,7 @@ class Lines:
         self._pattern = _pattern(self._beginnings)
         self._longest = max(map(len, beginnings))
         self._held: bytearray | None = bytearray()
-        """The last line so far; None: it does not begin with a word, or is too long."""
+        """The beginning of the line that is still incomplete; None if it begins with no word or is too long."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield the lines that end in this piece of the stream."""
@@ -45,7 +45,7 @@ class Lines:
         self._hold(data[last + 1 :])
 
     def close(self) -> Iterator[bytes]:
-        """Yield the last line, if it has no end."""
+        """Yield the last line if it has no newline."""
         yield from self._given()
         self._held = None
 
