@@ -55,7 +55,7 @@ class Frozen:
             self.release()
             raise
 
-    def so_far(self) -> Stillness:
+    def check(self) -> Stillness:
         """Report whether the processes are stopped still: they may have continued each other after the stop."""
         running = [pid for pid in _tree(self._roots, self._host) if _is_moving(pid)]
         is_woken = self._began.is_whole and any(pid in self._stopped for pid in running)

@@ -254,7 +254,7 @@ class LocalRuntime:
         """Return the running instances with their bounds, for the watchdog."""
         found, containers = await asyncio.to_thread(self._bounds)
         for subject, run, entry in containers:
-            pid = await self._contained(run, entry)
+            pid = await self._container_pid(run, entry)
             if pid is not None:
                 found[subject] = found[subject]._replace(pids=(*found[subject].pids, pid))
         return found
@@ -272,7 +272,7 @@ class LocalRuntime:
                 containers += [(subject, run, one) for run, one in entries if one is not None and one.way == WAY]
         return found, containers
 
-    async def _contained(self, run: Run, entry: Entry) -> int | None:
+    async def _container_pid(self, run: Run, entry: Entry) -> int | None:
         """Return the pid of a container's first process, which the keeper did not start; None if it is unknown."""
         try:
             pid = await self._containers.pid(run, entry)

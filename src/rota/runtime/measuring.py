@@ -123,7 +123,7 @@ class _Walk:
     def _content(self, folder: int) -> tuple[int, list[str]]:
         """Return the bytes of a folder and its files, and the names of the folders in it."""
         before = os.fstat(folder)
-        total, folders = _taken(before), []
+        total, folders = _bytes_of(before), []
         with os.scandir(folder) as entries:
             for entry in entries:
                 self._count()
@@ -135,7 +135,7 @@ class _Walk:
                 if stat.S_ISDIR(found.st_mode):
                     folders.append(entry.name)
                 elif found.st_nlink == 1 or self._is_new(found.st_ino):
-                    total += _taken(found)
+                    total += _bytes_of(found)
         if os.fstat(folder).st_ctime_ns != before.st_ctime_ns:
             self.is_whole = False  # A file that is renamed during the listing may not be in it.
         return total, folders
@@ -160,7 +160,7 @@ class _Walk:
             self._since = time.monotonic()
 
 
-def _taken(found: os.stat_result) -> int:
+def _bytes_of(found: os.stat_result) -> int:
     return max(found.st_blocks * BLOCK_BYTES, FILE_BYTES_MIN)
 
 

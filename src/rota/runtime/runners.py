@@ -12,7 +12,7 @@ from msgspec.json import Decoder
 from rota.api.problems import NOT_JSON
 from rota.client.websocket import Closed, WebSocket
 from rota.runtime.interface import Subject
-from rota.runtime.runner.jobs import Outcome, sound
+from rota.runtime.runner.jobs import Outcome, storable
 from rota.runtime.runner.journal import PENDING_MAX
 from rota.runtime.runner.messages import (
     FRAME_BYTES,
@@ -183,7 +183,7 @@ class Runners:
                     return
                 for number, message in enumerate(said, 1):
                     if self._streams.get(subject) is stream:
-                        self._take(subject, message)
+                        self._handle(subject, message)
                     if number % MESSAGES_AT_ONCE == 0:
                         await asyncio.sleep(0)  # Others are served between.
                 if len(self._ends.get(subject, ())) > PENDING_MAX:
@@ -198,9 +198,9 @@ class Runners:
                 self._ends.pop(subject, None)
                 self._notify(subject)
 
-    def _take(self, subject: Subject, message: FromRunner) -> None:
+    def _handle(self, subject: Subject, message: FromRunner) -> None:
         if isinstance(message, Ended):
-            outcome = sound(message.outcome, time.time())
+            outcome = storable(message.outcome, time.time())
             self._ends.setdefault(subject, {})[outcome.id] = outcome
             for listener in tuple(self._outcome_listeners):
                 listener(subject, outcome)

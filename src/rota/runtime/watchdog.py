@@ -231,7 +231,7 @@ class Watchdog:
         most = max(amounts, key=lambda one: amounts[one], default=None)
         if most is not None and amounts[most] >= enough and most not in self._over:
             self._pressed_at = now
-            message = f"the disk of the server is short of space, and it has most of it: {_said(found[most][0])}"
+            message = f"the disk of the server is short of space, and it has most of it: {_size_text(found[most][0])}"
             self._name(most, "DiskPressure", f"{message}; declare storage of the size that it needs")
 
     def _name(self, subject: Subject, reason: Literal["StorageExceeded", "DiskPressure"], message: str) -> None:
@@ -274,7 +274,7 @@ class Watchdog:
         try:
             with frozen(watched.pids) as stopped:
                 found = used(Path(watched.bound.folder), breathe=check)
-                stillness = stopped.so_far()
+                stillness = stopped.check()
                 return found._replace(is_whole=stillness.is_whole), stillness.is_restless
         finally:
             self._note_frozen(watched.pids, False)
@@ -324,16 +324,16 @@ def read_bound(path: Path) -> Bound | None:
 
 def _exceeded(found: Used, bound: Bound) -> str:
     if bound.is_promised:
-        return f"it has {_said(found)} in its storage, whose size is {_shown(bound.bytes_max)}"
-    most = f"{_said(found)} on the disk, and without storage it may have {_shown(bound.bytes_max)}"
+        return f"it has {_size_text(found)} in its storage, whose size is {_bytes_text(bound.bytes_max)}"
+    most = f"{_size_text(found)} on the disk, and without storage it may have {_bytes_text(bound.bytes_max)}"
     return f"it has {most}; declare storage of the size that it needs"
 
 
-def _said(found: Used) -> str:
+def _size_text(found: Used) -> str:
     """Return the size as text, with the number of files if their least sizes make up most of it."""
     by_number = found.files * FILE_BYTES_MIN * 2 > found.bytes
-    return f"{_shown(found.bytes)} with {found.files} files" if by_number else _shown(found.bytes)
+    return f"{_bytes_text(found.bytes)} with {found.files} files" if by_number else _bytes_text(found.bytes)
 
 
-def _shown(count: int) -> str:
+def _bytes_text(count: int) -> str:
     return f"{count / MIB:.1f} MiB" if count < 1024 * MIB else f"{count / MIB / 1024:.1f} GiB"

@@ -169,7 +169,7 @@ def _check_disk(pid: int, folders: Sequence[Path]) -> bool:
     found, is_restless = _used(folders), False
     if not found.is_whole:
         with frozen([pid]) as stopped:
-            found, is_restless = _used(folders), stopped.so_far().is_restless
+            found, is_restless = _used(folders), stopped.check().is_restless
     device = folders[0].stat().st_dev
     nameless = nameless_bytes({_BUILD: [pid]}, device).get(_BUILD, 0)
     if nameless is None or found.bytes + nameless > DISK_BYTES_MAX:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from rota.api.field_rules import whole
 from rota.runtime.blobs import Blobs
-from rota.runtime.code.places import CODE, FOLDER_MODE, cached, coming, is_there
+from rota.runtime.code.places import CODE, FOLDER_MODE, cached, is_there, new_folder
 from rota.runtime.modes import TooDeep, take_over
 from rota.runtime.paths import UnsafeName, below
 from rota.trees.archive import Archive
@@ -69,7 +69,7 @@ class CodeCache:
         """Write inline code, unless it is there, and return its digest."""
         digest = inline_digest(text, entrypoint)
         if not self.has(digest):
-            with coming(self._folder(digest)) as folder:
+            with new_folder(self._folder(digest)) as folder:
                 file = inline_place(folder, entrypoint)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text, encoding="utf-8")
@@ -88,7 +88,7 @@ class CodeCache:
                 if f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" != digest:
                     raise CodeRefused("CodeDamaged", f"the blob {digest} is damaged; deploy it anew")
                 file.seek(0)
-                with coming(self._folder(digest)) as folder:
+                with new_folder(self._folder(digest)) as folder:
                     _extract(file, folder)
                     take_over(folder, _mode)
         except FileNotFoundError:

@@ -22,7 +22,7 @@ from rota.runtime.code.building import Building, Exceeded
 from rota.runtime.code.cache import FILE_MODE, CodeRefused
 from rota.runtime.code.pip_failures import cause, is_unexplained, redacted, unanswered
 from rota.runtime.code.pip_settings import PROXIES, Settings, settings
-from rota.runtime.code.places import FOLDER_MODE, PACKAGES, begun, cached, finished, is_there, packages_log
+from rota.runtime.code.places import FOLDER_MODE, PACKAGES, begin_folder, cached, finish_folder, is_there, packages_log
 from rota.runtime.defaults import default_memory
 from rota.runtime.egress.program import REFUSED
 from rota.runtime.egress.refusals import refusals
@@ -134,10 +134,10 @@ class Packages:
     async def _build(self, name: str, requirements: Sequence[str]) -> None:
         async with self._at_once:
             whole = cached(self._home, PACKAGES, name)
-            folder = await asyncio.to_thread(begun, whole)
+            folder = await asyncio.to_thread(begin_folder, whole)
             try:
                 await self._run_pip(folder, name, requirements)
-                await asyncio.to_thread(finished, folder, whole)
+                await asyncio.to_thread(finish_folder, folder, whole)
             finally:
                 # In the background: the folder of a build may be large.
                 self._removals.add(folder)

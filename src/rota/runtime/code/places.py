@@ -57,27 +57,27 @@ def is_there(folder: Path) -> bool:
     return True
 
 
-def begun(folder: Path) -> Path:
-    """Make an empty folder beside the given path. The caller fills it, passes it to `finished`, or removes it."""
+def begin_folder(folder: Path) -> Path:
+    """Make an empty folder beside the given path. The caller fills it, passes it to `finish_folder`, or removes it."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = folder.with_name(f"{COMING}{folder.name}-{os.urandom(4).hex()}")
     new.mkdir(mode=FOLDER_MODE)
     return new
 
 
-def finished(new: Path, folder: Path) -> None:
+def finish_folder(new: Path, folder: Path) -> None:
     """Rename a filled folder to its final path. If another one has that path already, the other one stays."""
     with contextlib.suppress(OSError):
         new.rename(folder)
 
 
 @contextlib.contextmanager
-def coming(folder: Path) -> Iterator[Path]:
+def new_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty folder to fill. It is renamed to the given path when the block ends without an error."""
-    new = begun(folder)
+    new = begin_folder(folder)
     try:
         yield new
-        finished(new, folder)
+        finish_folder(new, folder)
     finally:
         remove(new, seconds_max=REMOVE_SECONDS_MAX)
 

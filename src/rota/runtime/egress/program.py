@@ -53,7 +53,7 @@ def _become_proxy(scratch: str, way: socket.socket, sandbox: int, uid: str) -> N
     with open(os.path.join(scratch, TARGETS), encoding="ascii") as file:
         targets = [egress.target(entry) for entry in json.load(file)]
     refused = os.open(os.path.join(scratch, REFUSED), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    _let_go({way.fileno(), sandbox, refused})
+    _close_others({way.fileno(), sandbox, refused})
     if uid and os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(int(uid), int(uid), int(uid))
@@ -84,7 +84,7 @@ def _loaded(name: str) -> ModuleType:
     return module
 
 
-def _let_go(kept: set[int]) -> None:
+def _close_others(kept: set[int]) -> None:
     """Close all descriptors except `kept`, and leave the folder: the starter's output must end with the sandbox."""
     os.chdir("/")
     null = os.open(os.devnull, os.O_RDWR)

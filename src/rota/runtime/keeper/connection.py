@@ -115,13 +115,13 @@ class Connection:
             while data := await loop.sock_recv(self._stream, _RECEIVE_BYTES):
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
-                    self._take(line)
+                    self._handle(line)
         except (OSError, msgspec.MsgspecError, asyncio.QueueFull):
             pass
         finally:
             self._lost()
 
-    def _take(self, line: bytes) -> None:
+    def _handle(self, line: bytes) -> None:
         answer = answers.decode(line)
         if answer.event is not None:
             event = all_events.decode(line)

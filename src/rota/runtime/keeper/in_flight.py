@@ -61,7 +61,7 @@ def copy_descriptor(process: int, number: int) -> int:
     return copy
 
 
-def let_go(copy: int) -> None:
+def release_later(copy: int) -> None:
     """Take over a copy of a socket, which `release` closes later. Whoever makes copies calls `release` at the end."""
     _held.numbers.append(copy)
     if len(_held.numbers) >= HELD_MAX:
@@ -116,11 +116,11 @@ def _pending_count(path: str) -> int | None:
 
 
 def _peek(copy: int, known: set[int], nested: int, until: float) -> InFlight:
-    """Inspect a socket, and pass its descriptor to `let_go`."""
+    """Inspect a socket, and pass its descriptor to `release_later`."""
     try:
         one = socket.socket(fileno=copy)
     except OSError:
-        let_go(copy)
+        release_later(copy)
         return InFlight([])
     try:
         inode, count = os.fstat(copy).st_ino, _pending_count(f"/proc/self/fdinfo/{copy}") or 0
@@ -148,7 +148,7 @@ def _peek(copy: int, known: set[int], nested: int, until: float) -> InFlight:
                 one.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, before)
         return InFlight(files, unseen + max(0, count - shown))
     finally:
-        let_go(one.detach())
+        release_later(one.detach())
 
 
 def _waiting(one: socket.socket, until: float) -> Iterator[int]:
@@ -172,6 +172,6 @@ def _waiting(one: socket.socket, until: float) -> Iterator[int]:
                 yield left.pop()
         finally:
             for number in left:
-                let_go(number)
+                release_later(number)
         if not content and not numbers:
             return

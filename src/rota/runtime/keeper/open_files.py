@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rota.runtime.keeper.in_flight import copy_descriptor, in_flight, let_go, release
+from rota.runtime.keeper.in_flight import copy_descriptor, in_flight, release, release_later
 from rota.runtime.keeper.kernel import threads_of
 
 BLOCK_BYTES = 512
@@ -177,7 +177,7 @@ def _stat_of_copy(process: int, number: int) -> os.stat_result:
     copy = copy_descriptor(process, number)
     found = os.fstat(copy)
     if stat.S_ISSOCK(found.st_mode):
-        let_go(copy)
+        release_later(copy)
     else:
         os.close(copy)
     return found

@@ -28,7 +28,7 @@ class FairQueue(Generic[T]):
     def enter(self, one: T) -> None:
         """Add an item. It begins as soon as there is room for it."""
         self._waiting.setdefault(self._holder(one), OrderedDict())[one] = None
-        self._go_on()
+        self._begin_next()
 
     def leave(self, one: T) -> None:
         """Note that an item has ended, which makes room for others."""
@@ -37,7 +37,7 @@ class FairQueue(Generic[T]):
         self._begun[holder] -= 1
         if not self._begun[holder]:
             del self._begun[holder]
-        self._go_on()
+        self._begin_next()
 
     def drop(self, one: T) -> None:
         """Remove an item that has not begun."""
@@ -47,7 +47,7 @@ class FairQueue(Generic[T]):
         if not waiting:
             self._waiting.pop(holder, None)
 
-    def _go_on(self) -> None:
+    def _begin_next(self) -> None:
         while self._free:
             holder = next((each for each in self._waiting if self._begun[each] < self._share_max), None)
             if holder is None:

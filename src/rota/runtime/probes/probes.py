@@ -196,9 +196,9 @@ class Probes:
         if due:
             self._queues[due[0].means].enter(due[0])
         self._schedule(one, next_in_seconds(one.probe, self._clock.now() - began, self._chance()))
-        self._take(one, result)
+        self._apply(one, result)
 
-    def _take(self, one: _RunProbe, result: Result) -> None:
+    def _apply(self, one: _RunProbe, result: Result) -> None:
         before, one.state = one.state, one.state.after(result)
         if before.verdict != one.state.verdict:
             for listener in tuple(self._listeners):

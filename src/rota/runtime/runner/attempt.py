@@ -59,8 +59,8 @@ class Attempt:
         self._findings = Findings(job.parse)
         self._log: TaskLog | None = None
         self._has_log = bool(job.log)
-        if capture is None or not capture.resume(self._take):
-            capture = Capture(self._take, box.uid)
+        if capture is None or not capture.resume(self._on_output):
+            capture = Capture(self._on_output, box.uid)
         self._capture = capture
         self._is_output_free = False
         """True if no other process has the write end of the pipe open."""
@@ -96,11 +96,11 @@ class Attempt:
         if problem:
             self._end = End(None, problem)
         elif self._stop.why is None:
-            await (self._command() if self._job.kind == "command" else self._call())
+            await (self._run_command() if self._job.kind == "command" else self._call_function())
         self._stop.over()
         if not self._box.is_clear(kept(), alone=True):
             await self._box.clear(kept(), alone=True)
-        self._see()
+        self._store_exit()
         self._capture.drain()
         self._findings.close()
         await self._files.remove(self._box)
@@ -153,9 +153,9 @@ class Attempt:
 
     # Running it.
 
-    async def _command(self) -> None:
+    async def _run_command(self) -> None:
         job = self._job
-        self._limit()
+        self._start_timeout()
         output = self._capture.writing
         with input_file(job.stdin.encode()) as standard_input:
             id_, command = await self._box.run(
@@ -163,17 +163,17 @@ class Attempt:
             )
         self._capture.started()
         self._started = command
-        await self._until_the_end(id_, command.ended)
-        self._see()
+        await self._wait_for_end(id_, command.ended)
+        self._store_exit()
 
-    def _see(self) -> None:
+    def _store_exit(self) -> None:
         """Store the exit of the command if it has ended."""
         if self._started is not None and self._started.ended.done():
             self._end = End(self._started.ended.result(), self._started.error)
 
-    async def _call(self) -> None:
+    async def _call_function(self) -> None:
         job = self._job
-        self._limit()
+        self._start_timeout()
         interpreters = self._interpreters()
         for tried in range(1, CALL_TRIES_MAX + 1):
             with input_file(job.stdin.encode()) as standard_input:
@@ -181,7 +181,7 @@ class Attempt:
                 id_, replied = await interpreters.call(
                     job.argv[0], job.argv[1:], env=job.env, cwd=job.cwd, streams=streams
                 )
-            await self._until_the_end(id_, replied)
+            await self._wait_for_end(id_, replied)
             reply = replied.result() if replied.done() else None
             # An interpreter that was asked to end is in no known state.
             interpreters.done(reply if self._stop.why is None else None)
@@ -194,12 +194,12 @@ class Attempt:
             if not is_stale or self._stop.why is not None:
                 return
 
-    def _limit(self) -> None:
+    def _start_timeout(self) -> None:
         """Start the timeout of the job. Called before any request to the box, which may not answer."""
         if self._job.timeout_seconds is not None:
             self._stop.after(self._job.timeout_seconds)
 
-    async def _until_the_end(self, id_: str, ended: asyncio.Future[Any]) -> None:
+    async def _wait_for_end(self, id_: str, ended: asyncio.Future[Any]) -> None:
         """Wait until `ended`, or until the grace of a stop request is over. Sends SIGTERM at the first stop request."""
         is_asked = False
         while not ended.done() and await self._stop.wait(ended):
@@ -207,7 +207,7 @@ class Attempt:
                 is_asked = True
                 await self._box.signal(id_, signal.SIGTERM)
 
-    def _take(self, data: bytes) -> None:
+    def _on_output(self, data: bytes) -> None:
         self._write(data)
         self._findings.feed(data)
 

@@ -127,7 +127,7 @@ class Box:
             await asyncio.shield(self._ready)
         pid = self._process.pid
         self._processes = BoxProcesses(pid, self._ready.result())
-        self._write_down(BoxNote(f"{pid}@{start_time_of(pid)}", self._env))
+        self._update_note(BoxNote(f"{pid}@{start_time_of(pid)}", self._env))
 
     async def run(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, streams: tuple[int, int, int]
@@ -195,7 +195,7 @@ class Box:
 
     async def stop(self) -> None:
         """End the box and everything in it. Raises BoxLost if something cannot be ended."""
-        self._write_down(None)
+        self._update_note(None)
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -213,7 +213,7 @@ class Box:
         self._fail()
         await asyncio.to_thread(_sweep)
 
-    def _write_down(self, box: BoxNote | None) -> None:
+    def _update_note(self, box: BoxNote | None) -> None:
         """Write the note of the running box. It is emptied, not removed: without it, commands would join the runner."""
         with contextlib.suppress(FileNotFoundError):  # The folder of the instance may be gone.
             write_note(self._note, box)
@@ -260,14 +260,14 @@ class Box:
                         return
                     if len(arrived) < LENGTH_BYTES + length:
                         break
-                    self._take(_decode(arrived[LENGTH_BYTES : LENGTH_BYTES + length]))
+                    self._handle(_decode(arrived[LENGTH_BYTES : LENGTH_BYTES + length]))
                     del arrived[: LENGTH_BYTES + length]
         except (OSError, *NOT_JSON, KeyError, TypeError, ValueError):
             return  # The agent is not trusted: one that sends rubbish is given up.
         finally:
             self._fail()
 
-    def _take(self, message: Any) -> None:
+    def _handle(self, message: Any) -> None:
         if "ready" in message:
             if "uid" in message:
                 self.uid = int(message["uid"])

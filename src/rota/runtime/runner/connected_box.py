@@ -87,14 +87,14 @@ class ConnectedBox(Box):
         except TimeoutError:
             raise BoxLost("its agent has not said that everything has ended") from None
 
-    def _take(self, message: Any) -> None:
+    def _handle(self, message: Any) -> None:
         if "kept" in message:
             _settle(self._kept, 0)
         elif "stopping" in message:
             self.stopping.set()
         else:
             self._is_changed = self._is_changed or ("cleared" in message and bool(message.get("changed")))
-            super()._take(message)
+            super()._handle(message)
 
     def _fail(self) -> None:
         _settle(self._kept, BoxLost("what ran in it is gone"))

@@ -114,7 +114,7 @@ class Executor:
         """Start interpreters ahead of the first call. Raises BoxLost."""
         await self._warm(box).prepare()
 
-    def let_go(self) -> bool:
+    def close_interpreters(self) -> bool:
         """Close the interpreters. Return whether there were any."""
         had_any = self._interpreters is not None
         self.close()

@@ -55,10 +55,10 @@ class Findings:
 
     def feed(self, data: bytes) -> None:
         self._tail = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (self._tail + data)[-TAIL_BYTES:]
-        self._take(self._lines.feed(data))
+        self._parse_lines(self._lines.feed(data))
 
     def close(self) -> None:
-        self._take(self._lines.close())
+        self._parse_lines(self._lines.close())
 
     def last_lines(self) -> str:
         """Return the last lines of the output for people, without control sequences and empty lines."""
@@ -67,7 +67,7 @@ class Findings:
         kept = "\n".join(lines[-LINES_SHOWN:])
         return kept.encode()[-MESSAGE_BYTES_MAX:].decode(errors="ignore")
 
-    def _take(self, lines: Iterable[bytes]) -> None:
+    def _parse_lines(self, lines: Iterable[bytes]) -> None:
         for line in lines:
             if line.startswith(MARK):
                 self._mark(line.decode(errors="replace").rstrip("\r"))

@@ -63,9 +63,9 @@ class RunningCall:
 class FunctionCalls:
     """The calls of one worker."""
 
-    def __init__(self, say: Callable[[Called], None], changed: Callable[[], None]) -> None:
+    def __init__(self, send: Callable[[Called], None], changed: Callable[[], None]) -> None:
         """`changed` is called when no process is left and none will be started, so that `start` has to be called."""
-        self._say = say
+        self._send = send
         self._changed = changed
         self._box: Box | None = None
         self._handler: Handler | None = None
@@ -92,7 +92,7 @@ class FunctionCalls:
         self._is_draining = False
         self._box, self._handler, self._tree = box, handler, tree
         self._invoker = await self._loaded()
-        self._go_on()
+        self._begin_waiting()
 
     async def _loaded(self) -> Invoker:
         assert self._box is not None and self._handler is not None
@@ -116,8 +116,8 @@ class FunctionCalls:
     def _make_invoker(self, box: Box, handler: Handler) -> Invoker:
         code = handler.code or self._tree
         if handler.runtime == "command":
-            return CommandInvoker(box, handler, code, self._ended)
-        return PythonInvoker(box, handler, code, self._ended, self._worn, self._died)
+            return CommandInvoker(box, handler, code, self._on_end)
+        return PythonInvoker(box, handler, code, self._on_end, self._on_worn, self._on_death)
 
     # Calls.
 
@@ -125,7 +125,7 @@ class FunctionCalls:
         has_invoker = self._invoker is not None or (self._replacing is not None and not self._replacing.done())
         is_open = has_invoker and not (self._is_draining or self._is_ending)
         if not is_open or len(self._calls) >= CALLS_MAX or call.id in self._calls:
-            self._say(Called(call.id, "Refused"))
+            self._send(Called(call.id, "Refused"))
             return
         running = self._calls[call.id] = RunningCall(call)
         running.timer = asyncio.get_running_loop().call_later(call.seconds, self.end, call.id, "Timeout")
@@ -136,7 +136,7 @@ class FunctionCalls:
         running.invoker = invoker
         invoker.call(running.call, running.log)
 
-    def _go_on(self) -> None:
+    def _begin_waiting(self) -> None:
         """Begin the calls that arrived while no process was loaded."""
         for running in [one for one in self._calls.values() if one.invoker is None]:
             assert self._invoker is not None
@@ -158,17 +158,17 @@ class FunctionCalls:
         if invoker.cancels:
             invoker.lingering.add(id_)
             invoker.cancel(id_)
-            asyncio.get_running_loop().call_later(CANCEL_SECONDS_MAX, self._check, invoker, id_)
+            asyncio.get_running_loop().call_later(CANCEL_SECONDS_MAX, self._retire_if_lingering, invoker, id_)
             self._report_end(id_, why, message=message)
         else:
             self._report_end(id_, why, message=message)
             self._retire(invoker)
 
-    def _check(self, invoker: Invoker, id_: str) -> None:
+    def _retire_if_lingering(self, invoker: Invoker, id_: str) -> None:
         if id_ in invoker.lingering:
             self._retire(invoker)
 
-    def _ended(
+    def _on_end(
         self, invoker: Invoker, id_: str, reason: CallReason, result: Raw, message: str, exit_code: int | None
     ) -> None:
         """Report the answer of an invoker. An answer to a call that has ended is dropped."""
@@ -185,9 +185,9 @@ class FunctionCalls:
         if running.timer is not None:
             running.timer.cancel()
         running.log.close()
-        self._say(Called(id_, reason, result if bytes(result) else NO_RESULT, message, exit_code))
+        self._send(Called(id_, reason, result if bytes(result) else NO_RESULT, message, exit_code))
         if running.invoker is not None:
-            self._part(running.invoker)
+            self._close_if_idle(running.invoker)
         if not self._calls:
             self._empty.set()
 
@@ -199,18 +199,18 @@ class FunctionCalls:
         if invoker is self._invoker:
             self._invoker = None
             self._replace()
-        self._part(invoker)
+        self._close_if_idle(invoker)
 
-    def _part(self, invoker: Invoker) -> None:
+    def _close_if_idle(self, invoker: Invoker) -> None:
         if invoker in self._retired and not any(one.invoker is invoker for one in self._calls.values()):
             self._retired.discard(invoker)
             invoker.close()
 
-    def _worn(self, invoker: Invoker) -> None:
+    def _on_worn(self, invoker: Invoker) -> None:
         log.info("the process that answers calls has grown too much: another one takes over")
         self._retire(invoker)
 
-    def _died(self, invoker: Invoker, how: str, exit_code: int | None) -> None:
+    def _on_death(self, invoker: Invoker, how: str, exit_code: int | None) -> None:
         """End the calls of a dead process. If it exited by itself during a single call, that call has failed."""
         self._retired.discard(invoker)
         at = [id_ for id_, one in self._calls.items() if one.invoker is invoker]
@@ -240,7 +240,7 @@ class FunctionCalls:
                 self._report_end(id_, "Refused")
             self._changed()
             return
-        self._go_on()
+        self._begin_waiting()
 
     # The end.
 

@@ -134,7 +134,7 @@ class InterpreterProgram:
         if os.getpid() != self._pid:
             os._exit(FAILED)  # The function forked, and the child returned from it as well.
         _reap()
-        self._look_around(began)
+        self._note_new_modules(began)
         sent, self._libraries_sent = self._libraries_sent, self._libraries
         if "error" in answer:
             # Lone surrogates cannot be encoded.
@@ -180,7 +180,7 @@ class InterpreterProgram:
         try:
             self._is_calling = True
             os.chdir(tree)
-            self._look_in(tree)
+            self._set_tree(tree)
             value = _found(target)(*map(_argument, arguments))
             if hasattr(value, "__await__"):
                 value = _awaited(value)
@@ -198,7 +198,7 @@ class InterpreterProgram:
         if self._is_calling:
             raise SystemExit(TERMINATED)
 
-    def _look_in(self, tree: str) -> None:
+    def _set_tree(self, tree: str) -> None:
         self._tree = tree
         if sys.path[:1] != [tree]:
             sys.path[:] = [tree, *(path for path in sys.path if path != tree)]
@@ -246,7 +246,7 @@ class InterpreterProgram:
             return True
         return any(_identity(path) != identity for path, identity in self._files.items())
 
-    def _look_around(self, began: int) -> None:
+    def _note_new_modules(self, began: int) -> None:
         """Note newly imported modules: files of the tree, which may change, and libraries for the next interpreter."""
         if len(sys.modules) == len(self._known):
             return

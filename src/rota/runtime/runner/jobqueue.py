@@ -159,13 +159,13 @@ class JobQueue:
     def begin(self, place: JobPlace) -> None:
         """Begin the next job. Other jobs follow without a pause as long as the callback `place` returns a place."""
         assert self._queued and not self.is_busy
-        job = self._take()
+        job = self._pop()
         self._work = asyncio.create_task(self._run_all(job, place), name="jobs")
 
     def give_up_next(self, why: str) -> None:
         """End the next job as WorkerLost, because this worker cannot begin it."""
         if self._queued:
-            job = self._take()
+            job = self._pop()
             now = time.time()
             try:
                 self._record(Outcome(job.id, "WorkerLost", now, now, message=why))
@@ -178,11 +178,11 @@ class JobQueue:
     async def warm(self, box: Box) -> None:
         await self._executor.warm(box)
 
-    def let_go(self) -> bool:
+    def close_interpreters(self) -> bool:
         """Close the interpreters. Return whether there were any; their processes end when the box is cleared."""
-        return self._executor.let_go()
+        return self._executor.close_interpreters()
 
-    def _take(self) -> Job:
+    def _pop(self) -> Job:
         job = self._queued.pop(next(iter(self._queued)))
         self._running, self._has_begun = job.id, True
         if self._is_single:
@@ -198,7 +198,7 @@ class JobQueue:
             may_go_on = bool(self._queued) and self.trouble is None and not self._is_ending
             going = self._place() if may_go_on else None
             if going is not None:
-                job = self._take()
+                job = self._pop()
         self._sync()
         self._changed()
 

@@ -76,7 +76,7 @@ EXIT_CODE_MAX = 1 << 16
 UNSOUND = "its runner reported its end with values that no runner reports"
 
 
-def sound(outcome: Outcome, now: float) -> Outcome:
+def storable(outcome: Outcome, now: float) -> Outcome:
     """Make an outcome safe to store: impossible times become now, and an outcome beyond a bound becomes a failure.
 
     Runners observe these bounds; a process that has stolen a runner's token may not.

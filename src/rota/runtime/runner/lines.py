@@ -34,7 +34,7 @@ class Lines:
             self._hold(data)
             return
         self._hold(data[:end])
-        yield from self._given()
+        yield from self._held_line()
         last = data.rfind(b"\n")
         for found in self._pattern.finditer(data, end, last):
             begin = found.start() + 1
@@ -46,7 +46,7 @@ class Lines:
 
     def close(self) -> Iterator[bytes]:
         """Yield the last line if it has no newline."""
-        yield from self._given()
+        yield from self._held_line()
         self._held = None
 
     def _hold(self, piece: bytes) -> None:
@@ -58,6 +58,6 @@ class Lines:
         if not can_be or len(self._held) > self._bytes_max:
             self._held = None
 
-    def _given(self) -> Iterator[bytes]:
+    def _held_line(self) -> Iterator[bytes]:
         if self._held is not None and self._held.startswith(self._beginnings):
             yield bytes(self._held)

@@ -109,7 +109,7 @@ class PythonInvoker:
             its.close()
             os.close(nothing)
         self._loop.add_reader(mine, self._read)
-        command.ended.add_done_callback(lambda ended: self._over(command, ended))
+        command.ended.add_done_callback(lambda ended: self._on_exit(command, ended))
         handler = self._handler
         self._send(
             {
@@ -165,7 +165,7 @@ class PythonInvoker:
         except BlockingIOError:
             sent = 0
         except OSError:
-            return  # `_over` reports it when the process has ended.
+            return  # `_on_exit` reports it when the process has ended.
         del self._unsent[:sent]
         if bool(self._unsent) != self._is_writing:
             self._is_writing = bool(self._unsent)
@@ -185,7 +185,7 @@ class PythonInvoker:
         except OSError:
             data = b""
         if not data:
-            # `_over` comes soon, if the process has ended.
+            # `_on_exit` comes soon, if the process has ended.
             self._loop.remove_reader(self._control)
             self._loop.call_later(END_SECONDS_MAX, self._left)
             return
@@ -202,13 +202,13 @@ class PythonInvoker:
             del arrived[: LENGTH_BYTES + length]
             try:
                 # A result is passed on as it is, so it must be valid UTF-8.
-                self._take(_decode(content.decode()))
+                self._handle(_decode(content.decode()))
             except NOT_JSON:
                 # The handler can write to the socket, too.
                 self._fail("the process of the function sent a message that is not understood")
                 return
 
-    def _take(self, reply: HandlerReply) -> None:
+    def _handle(self, reply: HandlerReply) -> None:
         if reply.loaded or reply.failed:
             self.cancels = reply.cancels
             if not self._loaded.done():
@@ -228,7 +228,7 @@ class PythonInvoker:
         if self._control is not None:
             self._fail("the process of the function closed its connection")
 
-    def _over(self, command: BoxCommand, ended: asyncio.Future[int]) -> None:
+    def _on_exit(self, command: BoxCommand, ended: asyncio.Future[int]) -> None:
         if self._control is None:
             return
         error = ended.exception()

@@ -115,14 +115,14 @@ class Stream:
                     log.warning("a message of the gateway is not understood: %s", error)
                     continue
                 for message in messages:
-                    self._take(worker, message)
+                    self._handle(worker, message)
         finally:
             worker.send = lambda message: None
             worker.calls.abandon()
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
 
-    def _take(self, worker: StreamUser, message: ToRunner) -> None:
+    def _handle(self, worker: StreamUser, message: ToRunner) -> None:
         match message:
             case Assign():
                 if self._known is not None:

@@ -109,13 +109,13 @@ class LogReader:
 
     def read(self, size: int) -> bytes:
         """Return the next bytes, at most `size`, or none if there are none yet."""
-        if self._file < 0 and not self._go_on():
+        if self._file < 0 and not self._open_current():
             return b""
         data = os.pread(self._file, size, self._at)
         if not data and self._was_replaced():
             # Nothing is written to the old file after it was replaced: read the rest of it first.
             data = os.pread(self._file, size, self._at)
-            if not data and self._go_on():
+            if not data and self._open_current():
                 data = os.pread(self._file, size, self._at)
         self._at += len(data)
         return data
@@ -143,7 +143,7 @@ class LogReader:
         mine = os.fstat(self._file)
         return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
 
-    def _go_on(self) -> bool:
+    def _open_current(self) -> bool:
         """Open the current file at the same position. Returns False if there is no file."""
         try:
             new = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

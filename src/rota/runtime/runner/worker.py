@@ -49,7 +49,7 @@ class Worker:
         self.send: Callable[[FromRunner], None] = lambda message: None
         """Sends a message to the server, or drops it if there is no stream."""
         self.jobs = JobQueue(
-            note.parent / "journal", self._on_jobs, lambda message: self.send(message), self._follow_on
+            note.parent / "journal", self._on_jobs_changed, lambda message: self.send(message), self._place_of_following
         )
         self._state = Report(run, "Waiting")
         """The report of the worker when no job holds it. It is Idle while jobs run in a prepared worker."""
@@ -63,7 +63,7 @@ class Worker:
         self._changed = asyncio.Event()
         self._used_by: Literal["", "job", "claim"] = ""
         """The kind of holder that has used the worker since the worker was prepared."""
-        self._is_released = self._is_setting_up = self._is_resting = False
+        self._is_released = self._is_setting_up = self._is_waiting = False
         self._claimed_by = ""
         """The claim that gets the worker once its box is cleared."""
         self._made: workspace.Prepared | None = None
@@ -92,7 +92,7 @@ class Worker:
             self._configuration = configuration
             # Cleared at once: if this one fails and the last one is sent again, that has to be a change.
             said = self._state
-            self._say(configured="", reason=said.reason, message=said.message, said=said.said)
+            self._set_state(configured="", reason=said.reason, message=said.message, said=said.said)
             self.jobs.limit_to_one(configuration.reset == "Recreate")
             self._changed.set()
 
@@ -105,12 +105,12 @@ class Worker:
                 # From now on the tree must be made again, also by a runner that comes after this one.
                 _forget(self._configuration)
             self._used_by = "claim"
-            if self.jobs.let_go():
+            if self.jobs.close_interpreters():
                 # Code of tasks may still run in an interpreter: the claim gets the worker when that has ended.
                 self._claimed_by = id_
                 self._changed.set()
             else:
-                self._say(phase="Held", holder=id_)
+                self._set_state(phase="Held", holder=id_)
 
     def release(self) -> None:
         if self._state.holder:
@@ -124,15 +124,15 @@ class Worker:
             if self._used_by and self._configuration is not None and self._configuration.reset == "Recreate":
                 self._changed.set()
 
-    def _on_jobs(self) -> None:
+    def _on_jobs_changed(self) -> None:
         """Begin the next job, or wake `live` if something has to be prepared before."""
-        if self.jobs.trouble is not None or not (self._is_resting and self._is_in_order()):
+        if self.jobs.trouble is not None or not (self._is_waiting and self._is_ready_for_jobs()):
             self._changed.set()
         else:
             self._begin_next()
         self._report_changed()
 
-    def _is_in_order(self) -> bool:
+    def _is_ready_for_jobs(self) -> bool:
         """Report whether a job runs, or could begin without preparation."""
         configuration, box = self._configuration, self._box
         if self.jobs.is_busy:
@@ -148,13 +148,13 @@ class Worker:
         # A job leaves no process running. With reset Keep, the next one gets what it left on the disk.
         return configuration.reset == "Keep" and not configuration.main and _is_open(configuration.place)
 
-    def _follow_on(self) -> JobPlace | None:
+    def _place_of_following(self) -> JobPlace | None:
         """Return the place for a job that follows another one, or None if something has to be prepared before."""
-        return self._next_place() if self._is_resting and self._is_in_order() else None
+        return self._next_place() if self._is_waiting and self._is_ready_for_jobs() else None
 
     def _begin_next(self, note: str | None = None) -> None:
         """Begin the next job if there is one and nothing has to be prepared. `note`: the result of renewing a tree."""
-        if self.jobs.has_next and not self.jobs.is_busy and self._is_in_order():
+        if self.jobs.has_next and not self.jobs.is_busy and self._is_ready_for_jobs():
             place = self._next_place(note)
             if place is not None:
                 self.jobs.begin(place)
@@ -174,7 +174,7 @@ class Worker:
         commit = self._made.commit if self._made is not None else ""
         return JobPlace(box, configuration.place.inside, commit, note or "")
 
-    def _say(self, **fields: object) -> None:
+    def _set_state(self, **fields: object) -> None:
         new = msgspec.structs.replace(self._state, **{"reason": "", "message": "", "said": "", **fields})
         if new != self._state:
             self._state = new
@@ -206,15 +206,17 @@ class Worker:
                     self._begin_next()
                 except workspace.MustReplace as error:
                     self._give_up_task(error)
-                    self._say(phase="Broken", reason="MustReplace", message=str(error))
+                    self._set_state(phase="Broken", reason="MustReplace", message=str(error))
                 except (workspace.WorkspaceError, BoxLost, TimeoutError, OSError) as error:
                     self._give_up_task(error)
                     wait = min(RETRY_SECONDS_MAX, RETRY_SECONDS_MIN * 2**failures)
                     failures += 1
                     reason = error.reason if isinstance(error, workspace.WorkspaceError) else "BoxFailed"
                     said = error.said if isinstance(error, CannotLoad) else ""
-                    self._say(phase="Failed", reason=reason, message=str(error) or type(error).__name__, said=said)
-                await self._something_new(wait)
+                    self._set_state(
+                        phase="Failed", reason=reason, message=str(error) or type(error).__name__, said=said
+                    )
+                await self._wait_for_change(wait)
         finally:
             await self._stop_box()
             self.jobs.close()
@@ -228,7 +230,7 @@ class Worker:
             await self._stop_box()
             await self._start_box(configuration)
         id_, self._claimed_by = self._claimed_by, ""
-        self._say(phase="Held", holder=id_)
+        self._set_state(phase="Held", holder=id_)
 
     def _is_outdated(self, configuration: Configure) -> bool:
         """Report whether the ref may have moved since the tree was made. False with reset Keep, or a commit as ref."""
@@ -281,17 +283,17 @@ class Worker:
             self._must_renew = False
             self.jobs.give_up_next(f"its tree could not be made: {error}")
 
-    async def _something_new(self, seconds: float | None) -> None:
+    async def _wait_for_change(self, seconds: float | None) -> None:
         """Wait for a request, the end of the box or of the main command, or until the time has passed."""
         waits: list[asyncio.Future[Any]] = [asyncio.create_task(self._changed.wait())]
         if self._box is not None and not self._box.lost.is_set():
             waits.append(asyncio.create_task(self._box.lost.wait()))
         ended: list[asyncio.Future[Any]] = [self._main.ended] if self._main is not None else []
-        self._is_resting = True
+        self._is_waiting = True
         try:
             await asyncio.wait([*waits, *ended], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._is_resting = False
+            self._is_waiting = False
             for wait in waits:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
@@ -318,13 +320,13 @@ class Worker:
         self._made = made = workspace.prepared(record, spec, files)
         # A tree is not kept if its holder has made it inaccessible to the next one.
         is_prepared = made is not None and _is_open(place)
-        if is_prepared and not is_lost and self._may_stay(configuration):
+        if is_prepared and not is_lost and self._can_keep_box(configuration):
             await self._check_program(configuration)
             await self._load_handler(configuration)
             self._free(configuration)
             return
         # Reported before anything is done, so that no holder is given the worker from here on.
-        self._say(phase="Resetting" if self._used_by else "Preparing")
+        self._set_state(phase="Resetting" if self._used_by else "Preparing")
         await self.calls.drain()
         # No process may run in a tree that is removed, nor one of a holder beside the next holder.
         await self._stop_box()
@@ -372,7 +374,7 @@ class Worker:
             tree = f"{configuration.place.inside}/{workspace.TREE}"
             await self.calls.start(self._box, configuration.handler, tree)
 
-    def _may_stay(self, configuration: Configure) -> bool:
+    def _can_keep_box(self, configuration: Configure) -> bool:
         """Report whether the box is as configured, and free of traces of a holder."""
         if configuration.main:
             # The main command is not restarted for new settings. It is restarted after a hold, whatever else is kept: a
@@ -386,7 +388,7 @@ class Worker:
 
     def _free(self, configuration: Configure) -> None:
         self._is_released, self._used_by = False, ""
-        self._say(phase="Idle", holder="", configured=configuration.digest)
+        self._set_state(phase="Idle", holder="", configured=configuration.digest)
 
     async def finish(self) -> None:
         """End the worker: calls finish, a running job is ended, and the main command gets SIGTERM."""

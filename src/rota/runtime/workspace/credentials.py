@@ -90,13 +90,13 @@ def signed_in(
             settings[f"credential.{parts.scheme}://{parts.netloc}.helper"] = HELPER
         if credentials.authority:
             settings["http.sslCAInfo"] = str(_written(Path(folder, "ca.crt"), credentials.authority))
-        variables = numbered(settings)
+        variables = as_environment(settings)
         if credentials.password:
             variables |= {"ROTA_GIT_USERNAME": credentials.username, "ROTA_GIT_PASSWORD": credentials.password}
         yield variables
 
 
-def numbered(settings: Mapping[str, str], first: int = 0) -> dict[str, str]:
+def as_environment(settings: Mapping[str, str], first: int = 0) -> dict[str, str]:
     """Return git settings as environment variables. They override every file, and do not show in arguments."""
     variables = {"GIT_CONFIG_COUNT": str(first + len(settings))}
     for index, (key, value) in enumerate(settings.items(), first):

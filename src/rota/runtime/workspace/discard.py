@@ -84,7 +84,7 @@ def _empty_once(top: int, device: int, deadline: float) -> bool:
         found = True
         for entry, is_folder in batch:
             if not is_folder:
-                _tried(lambda name=entry: os.unlink(name, dir_fd=top), top, entry)  # type: ignore[misc]
+                _retry_unprotected(lambda name=entry: os.unlink(name, dir_fd=top), top, entry)  # type: ignore[misc]
             else:
                 _empty_folder(top, entry, device, deadline)
         _check_time(deadline)
@@ -102,13 +102,13 @@ def _empty_folder(top: int, name: str, device: int, deadline: float) -> None:
         while batch := _batch(folder):
             for entry, is_folder in batch:
                 if not is_folder:
-                    _tried(lambda each=entry: os.unlink(each, dir_fd=folder), folder, entry)  # type: ignore[misc]
+                    _retry_unprotected(lambda each=entry: os.unlink(each, dir_fd=folder), folder, entry)  # type: ignore[misc]
                 elif not _removed(folder, entry):
                     _move_up(folder, entry, top)
             _check_time(deadline)
     finally:
         os.close(folder)
-    _tried(lambda: os.rmdir(name, dir_fd=top), top, name)
+    _retry_unprotected(lambda: os.rmdir(name, dir_fd=top), top, name)
 
 
 def _move_up(folder: int, name: str, top: int) -> None:
@@ -116,7 +116,7 @@ def _move_up(folder: int, name: str, top: int) -> None:
     os.close(_opened(folder, name))
     # A random name, which no tenant can have made before.
     target = MOVED + secrets.token_hex(MOVED_BYTES)
-    _tried(lambda: os.rename(name, target, src_dir_fd=folder, dst_dir_fd=top), folder, name)
+    _retry_unprotected(lambda: os.rename(name, target, src_dir_fd=folder, dst_dir_fd=top), folder, name)
 
 
 def _batch(folder: int) -> list[tuple[str, bool]]:
@@ -150,7 +150,7 @@ def _opened(parent: int | None, name: str) -> int:
     return opened
 
 
-def _tried(action: Callable[[], None], parent: int, name: str) -> None:
+def _retry_unprotected(action: Callable[[], None], parent: int, name: str) -> None:
     """Run an action. Repeat it once if a file system flag, such as immutable, forbade it and could be cleared."""
     try:
         action()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from rota.runtime.workspace.credentials import numbered
+from rota.runtime.workspace.credentials import as_environment
 from rota.runtime.workspace.failures import WorkspaceError
 from rota.runtime.workspace.network import GitNetwork
 
@@ -190,7 +190,7 @@ class Git:
 
 def _settings_first(signed_in: Mapping[str, str], count: int) -> dict[str, str]:
     later = {signed_in[f"GIT_CONFIG_KEY_{index}"]: signed_in[f"GIT_CONFIG_VALUE_{index}"] for index in range(count)}
-    return numbered({**SETTINGS, **later})
+    return as_environment({**SETTINGS, **later})
 
 
 async def _first(stream: asyncio.StreamReader, consume: Callable[[bytes], None] | None) -> bytes:
