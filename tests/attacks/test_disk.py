@@ -463,7 +463,7 @@ async def test_to_stand_still_for_ever_because_a_server_was_killed(tmp_path: Pat
             assert outer.stdout is not None and outer.stdout.readline() == b"there\n"
             _, inner = kernel.below(outer.pid, kernel.sizes())
             with frozen([outer.pid]) as stopped:
-                assert stopped.so_far().is_whole and state_of(inner) == "T" and state_of(outer.pid) != "T"
+                assert stopped.check().is_whole and state_of(inner) == "T" and state_of(outer.pid) != "T"
             await until(lambda: asyncio.to_thread(state_of, inner), lambda state: state == "S")
             os.kill(inner, signal.SIGSTOP)
             (tmp_path / "frozen").write_text(f"[{outer.pid}]")

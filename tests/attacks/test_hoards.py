@@ -109,13 +109,13 @@ def test_to_be_woken_up_whenever_it_is_stopped(box: Box) -> None:
         while not (stillness.is_whole or stillness.is_restless):
             assert time.monotonic() < deadline
             with frozen([process.pid]) as stopped:
-                stillness = stopped.so_far()
+                stillness = stopped.check()
 
 
 class Restless:
     """What goes on however often it is stopped."""
 
-    def so_far(self) -> Stillness:
+    def check(self) -> Stillness:
         return Stillness(False, is_restless=True)
 
 

@@ -60,13 +60,13 @@ async def test_to_cut_a_worker_off_by_a_result_that_the_server_cannot_read() -> 
     told: list[Called] = []
     calls = FunctionCalls(told.append, lambda: None)
     invoker = CommandInvoker(
-        Box((), {}, Path("/nowhere")), Handler("f", "command", 1, command=("cat",)), "/", calls._ended
+        Box((), {}, Path("/nowhere")), Handler("f", "command", 1, command=("cat",)), "/", calls._on_end
     )
     most = levels_max()
     for levels in (*range(most - 8, most + 1), 10):
         running = calls._calls["one"] = RunningCall(Call("one", Raw(b"null"), 600))
         running.invoker = invoker
-        calls._ended(invoker, "one", "Succeeded", Raw(b"[" * levels + b"]" * levels), "", 0)
+        calls._on_end(invoker, "one", "Succeeded", Raw(b"[" * levels + b"]" * levels), "", 0)
         [said] = from_runner.decode(b"[" + encode(told[-1]) + b"]")
         assert isinstance(said, Called) and (said.reason, said.message) == (
             ("Failed", TOO_DEEP) if levels > 10 else ("Succeeded", "")

@@ -22,7 +22,7 @@ from rota.engine.recorder import event_name
 from rota.runtime import removing, sandbox
 from rota.runtime.blobs import Blobs
 from rota.runtime.code import CODE, PACKAGES, CodeCache, CodeRefused
-from rota.runtime.code.places import UNUSED_SECONDS_MIN, cached, collect, coming
+from rota.runtime.code.places import UNUSED_SECONDS_MIN, cached, collect, new_folder
 from rota.runtime.interface import Subject
 from rota.runtime.modes import TooDeep, take_over
 from rota.runtime.places import Places
@@ -199,7 +199,7 @@ def test_to_end_all_collecting_by_a_tree_that_is_too_deep(tmp_path: Path) -> Non
 
 def test_to_break_a_build_by_a_tree_that_is_too_deep(tmp_path: Path) -> None:
     def build() -> None:
-        with coming(cached(tmp_path, PACKAGES, "a" * 64)) as folder:
+        with new_folder(cached(tmp_path, PACKAGES, "a" * 64)) as folder:
             nest(folder)
             take_over(folder, lambda found: found | 0o555)
 

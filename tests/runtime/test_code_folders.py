@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rota.runtime.code.places import CODE, COMING, cached, collect, coming, is_there
+from rota.runtime.code.places import CODE, COMING, cached, collect, is_there, new_folder
 
 NAME = "0" * 64
 CUT_SHORT = """
 import os, sys
 from pathlib import Path
-from rota.runtime.code.places import CODE, cached, coming
-with coming(cached(Path(sys.argv[1]), CODE, sys.argv[2])) as folder:
+from rota.runtime.code.places import CODE, cached, new_folder
+with new_folder(cached(Path(sys.argv[1]), CODE, sys.argv[2])) as folder:
     (folder / "half").write_text("of the code")
     os._exit(9)
 """
@@ -24,7 +24,7 @@ with coming(cached(Path(sys.argv[1]), CODE, sys.argv[2])) as folder:
 
 def test_a_folder_that_is_being_filled_does_not_have_its_name_yet(tmp_path: Path) -> None:
     wanted = cached(tmp_path, CODE, NAME)
-    with coming(wanted) as folder:
+    with new_folder(wanted) as folder:
         (folder / "main.py").write_text("")
         assert not is_there(wanted)
     assert is_there(wanted) and [path.name for path in wanted.iterdir()] == ["main.py"]
@@ -32,7 +32,7 @@ def test_a_folder_that_is_being_filled_does_not_have_its_name_yet(tmp_path: Path
 
 def test_a_folder_whose_filling_fails_leaves_nothing(tmp_path: Path) -> None:
     wanted = cached(tmp_path, CODE, NAME)
-    with pytest.raises(OSError, match="no space"), coming(wanted):
+    with pytest.raises(OSError, match="no space"), new_folder(wanted):
         raise OSError("no space")
     assert list(wanted.parent.iterdir()) == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.runtime.container.environment import carried
+from rota.runtime.container.environment import passed_environment
 from rota.runtime.interface import Refused
 from tests.runtime_container.conftest import SECONDS_MAX, Host, ended
 
@@ -70,16 +70,16 @@ def test_what_a_loader_or_the_engine_would_obey_is_not_in_their_environment(host
 )
 def test_where_there_is_no_other_way_than_their_environment_it_is_refused(name: str) -> None:
     with pytest.raises(Refused, match=name) as refused:
-        carried({name: "line\nline"})
+        passed_environment({name: "line\nline"})
     assert refused.value.reason == "ConfigurationError"
 
 
 @pytest.mark.parametrize("name", ["GOOGLE_CREDENTIALS", "SSH_PRIVATE_KEY", "SSL_KEY", "STORAGE_KEY"])
 def test_values_of_several_lines_are_carried_under_ordinary_names(name: str) -> None:
-    assert carried({name: "line\nline"}).env == {name: "line\nline"}
+    assert passed_environment({name: "line\nline"}).env == {name: "line\nline"}
 
 
 @pytest.mark.parametrize(("name", "value"), [("A B", "1"), ("A=B", "1"), ("", "1"), ("A*", "1"), ("A", "\0")])
 def test_what_cannot_be_a_variable_is_refused(name: str, value: str) -> None:
     with pytest.raises(Refused, match="cannot be an environment variable"):
-        carried({name: value})
+        passed_environment({name: value})

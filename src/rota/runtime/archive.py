@@ -62,7 +62,7 @@ class Reader(Protocol):
     """A log that is read piece by piece."""
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes; empty: nothing yet."""
+        """Return the next bytes, or none if there are none yet."""
         ...
 
     def position(self, behind: int = 0) -> int | str:
@@ -80,7 +80,7 @@ class Archive(Protocol):
         ...
 
     async def get(self, item: Item) -> bytes | None:
-        """Return an item; None: it is not kept."""
+        """Return an item, or None if it is not kept."""
         ...
 
     async def kept(self, namespace: str, name: str, uid: str) -> Sequence[Item]:
@@ -92,7 +92,10 @@ class Archive(Protocol):
         ...
 
     def drop(self, namespace: str, name: str, uid_of: UidOf) -> None:
-        """Remove the items of a deleted Task, in the background. `uid_of` returns the uid of a later namesake."""
+        """Remove the items of a deleted Task in the background.
+
+        `uid_of` returns the uid of the Task that has the name now; its items stay.
+        """
         ...
 
     def sweep(self, uid_of: UidOf) -> None:
@@ -102,15 +105,15 @@ class Archive(Protocol):
     # Logs can be read while they are written.
 
     def place(self, item: Item) -> str:
-        """Return the place of a log for a runner, which alone interprets it."""
+        """Return where a runner writes this log. Only the runner interprets the text."""
         ...
 
     def stream(self, item: Item, begin: int = 0) -> Reader:
-        """Read a log from a byte of all that was ever written to it, and then follow it."""
+        """Read a log from the byte `begin` on, and then follow it. Bytes that were cut from the log count as well."""
         ...
 
     def written_bytes(self, item: Item) -> int:
-        """Return how many bytes were ever written to a log."""
+        """Return how many bytes were ever written to a log, including those that were cut from it."""
         ...
 
     def instance_log(
@@ -128,7 +131,7 @@ class Archive(Protocol):
         ...
 
     def instance_mark(self, subject: Subject, container: str) -> tuple[int, int] | None:
-        """Return a mark of the current end of a container's log; None: there is no log."""
+        """Return a mark of the current end of a container's log, or None if there is no log."""
         ...
 
 

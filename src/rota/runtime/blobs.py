@@ -25,12 +25,12 @@ BLOB_BYTES_MAX = 64 * 1024 * 1024
 BLOBS_BYTES_MAX = 8 * 1024 * 1024 * 1024
 """The most bytes of all blobs of a home together."""
 UNUSED_SECONDS_MIN = 3600.0
-"""An unused blob is kept so long after it was last put or asked for: an object that refers to it may follow."""
+"""Seconds that an unused blob stays after its last `put` or `keep`. Its object may be written later."""
 ABANDONED_SECONDS = 3600.0
-"""A file that was begun so long ago is not being written any more."""
+"""The age at which an unfinished file is removed: its writer has ended."""
 CHUNK_BYTES = 256 * 1024
 COUNTED_BYTES_MIN = 64 * 1024
-"""The least bytes that a blob counts for, since each put lists all blobs."""
+"""Each blob counts for at least this many bytes, which bounds the number of blobs: every put lists all of them."""
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 INCOMING = "incoming-"
 
@@ -68,14 +68,14 @@ class Blobs:
         return self._folder / digest.removeprefix("sha256:")
 
     def size(self, digest: str) -> int | None:
-        """Return the size of a blob; None: it is not here."""
+        """Return the size of a blob, or None if it is not here."""
         try:
             return self.path(digest).stat().st_size
         except FileNotFoundError:
             return None
 
     def keep(self, digest: str) -> bool:
-        """Report whether a blob is here. If so, it is kept for UNUSED_SECONDS_MIN, though nothing refers to it yet."""
+        """Report whether a blob is here, and keep it for UNUSED_SECONDS_MIN from now, though no object refers to it."""
         try:
             os.utime(self.path(digest))
         except FileNotFoundError:
@@ -83,18 +83,18 @@ class Blobs:
         return True
 
     def counted(self, digest: str) -> int:
-        """Return how many bytes a blob counts for; 0: it is not here."""
+        """Return how many bytes a blob counts for, 0 if it is not here."""
         size = self.size(digest)
         return max(size, COUNTED_BYTES_MIN) if size is not None else 0
 
     def left(self) -> int:
-        """Return how many more bytes can be kept, by the bound of all blobs and by the free space of the disk."""
+        """Return how many more bytes can be kept: the bound of all blobs and the free space of the disk limit them."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         disk = space_of(self._folder)
         return max(0, min(self._blobs_bytes_max - self._used(), disk.free - low_bytes(disk.total)))
 
     async def put(self, digest: str, pieces: AsyncIterator[bytes], share: int | None = None) -> bool:
-        """Keep a blob. Returns False if it was here already; then no piece is consumed. Raises `BlobRefused`.
+        """Keep a blob. Returns False, and consumes no piece, if it was here already. Raises `BlobRefused`.
 
         `share`: the bytes that the caller may still put.
         """

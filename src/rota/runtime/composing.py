@@ -46,7 +46,7 @@ def is_sandboxed(order: Order) -> bool:
 
 
 def closed(order: Order) -> list[str]:
-    """Return the ranges of addresses that are closed to an order on the host's network, unless it is an admin's."""
+    """Return the address ranges that are closed to a sandbox on the host's network; none without a sandbox."""
     return [str(one) for one in CLOSED] if order.network == "host" and is_sandboxed(order) else []
 
 
@@ -70,7 +70,7 @@ def command(places: Places, order: Order) -> Launch:
 
 
 def box(places: Places, order: Order, digest: str) -> BoxSpec:
-    """Return the box of an order's runner. The digest is part of its scratch folder: an earlier box may still run."""
+    """Return the box of an order's runner. Each digest has a scratch folder: an earlier box may still run."""
     folder, inside = places.storage(order)
     argv = (sys.executable, *AGENT)
     if not is_sandboxed(order):
@@ -121,7 +121,10 @@ def _code(places: Places, order: Order) -> list[sandbox.Bind]:
 
 
 def write_volumes(places: Places, order: Order, *, for_all: bool = False) -> list[sandbox.Bind]:
-    """Write the volumes of an order to folders, and return their binds. `for_all`: its user is not known here."""
+    """Write the volumes of an order to folders, and return their binds.
+
+    `for_all`: any uid can read the files, because the user of the container is not known here.
+    """
     top = places.volumes(order.subject, order.container)
     top.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
     try:

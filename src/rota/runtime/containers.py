@@ -76,7 +76,7 @@ class Containers:
         return Launch(made.argv, made.env)
 
     async def pid(self, run: Run, entry: Entry) -> int | None:
-        """Return the pid of a container's first process; None: it is not up yet."""
+        """Return the pid of a container's first process, or None until it is up."""
         known = self._pids.get(entry.name)
         if known is None or known[0] != run.id:
             found = await (await self._engine()).pid(entry.name)
@@ -86,7 +86,7 @@ class Containers:
         return known[1]
 
     async def ask_to_end(self, entry: Entry | None) -> None:
-        """Send a container its stop signal by the engine: a client that is just starting may lose a signal."""
+        """Send a container its stop signal by the engine. Its client, if just started, may lose a signal."""
         if entry is not None and entry.way == WAY:
             await (await self._engine()).ask_to_end(entry.name)
 
@@ -99,7 +99,7 @@ class Containers:
                 await (await self._engine()).remove(entry.name)
 
     async def sweep(self, but: Collection[str] = ()) -> None:
-        """Remove all containers of this home but these. A home that never had an engine has none."""
+        """Remove all containers of this home except those named in `but`."""
         if not (self._places.home / REMEMBERED).exists():
             return
         engine = (await available(self._places.home)).engine
@@ -125,7 +125,7 @@ class Containers:
         return engine
 
     async def _fetch(self, engine: Engine, order: Order, fetched: Callable[[], None]) -> None:
-        """Return when an image is there. Raises `Refused` while it is being pulled, or if it cannot be."""
+        """Return once an image is there. Raises `Refused` while it is being pulled, or if it cannot be pulled."""
         tenant, image = key = order.subject.namespace, order.image
         fetch = self._fetches.get(key)
         if fetch is None:

@@ -13,13 +13,13 @@ PIDS = 4_096
 OPEN_FILES = 65_536
 """The most descriptors of one process."""
 MEMORY_SHARE = 0.75
-"""The share of the host's memory that one instance may have. The rest is for the server and for administrators."""
+"""The largest share of the host's memory for one instance. The rest is for the server and for administrators."""
 RUNNER_PIDS = 16
 """Processes and threads that a worker's runner needs for itself."""
 
 
 def limits_of(order: Order) -> Limits:
-    """Return the limits of an order: its own, and defaults for the others."""
+    """Return the limits of an order, with defaults for those that it does not set."""
     pids = order.pids or PIDS
     return Limits(
         memory=order.memory_bytes or default_memory(),

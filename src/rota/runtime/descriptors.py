@@ -7,9 +7,9 @@ import resource
 from typing import NamedTuple
 
 WANTED = 65_536
-"""The limit that is aimed for. All bounds together are far below it."""
+"""The limit to aim for. All bounds on connections together are far below it."""
 KEPT = 256
-"""Descriptors that connections leave for listeners, the store, logs, transfers and runners."""
+"""Descriptors reserved for listeners, the store, logs, transfers and runners; connections share the others."""
 
 
 class Connections(NamedTuple):
@@ -43,7 +43,7 @@ def raise_limit() -> int:
 
 
 def inherited() -> int:
-    """Return the soft limit with which this process was started. Instances get that one."""
+    """Return the soft limit with which this process was started. Instances get the same limit."""
     return _inherited[0] if _inherited else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
@@ -55,7 +55,7 @@ def restore(soft: int) -> None:
 
 
 def shared_out(limit: int) -> Connections:
-    """Share out the descriptors of a limit to the sorts of connections."""
+    """Divide the descriptors of a limit among the sorts of connections."""
     left = max(limit - KEPT, 0)
     return Connections(
         *(max(LEAST, min(most, left * part // sum(_PARTS))) for most, part in zip(MOST, _PARTS, strict=True))

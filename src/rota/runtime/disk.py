@@ -63,7 +63,7 @@ class Disk:
             return self._give_up()
 
     def why_low(self) -> str:
-        """Return why tenants' writes are refused now; empty: they are not."""
+        """Return why tenants' writes are refused now, or an empty string if they are allowed."""
         with self._lock:
             self._refresh()
         return self._why()

@@ -36,8 +36,8 @@ class JoinTarget(NamedTuple):
 def find(places: Places, subject: Subject, run: Run, entry: Entry) -> JoinTarget:
     """Return the process of a run, or of the box of its runner. Raises Starting.
 
-    The environment is the one that was composed for it, not that of the process: during its start a process has another
-    one, and later it can overwrite its own.
+    The environment is the one that Rota composed for it. The environment in /proc differs while the process starts, and
+    a process can overwrite it later.
     """
     try:
         box = read_note(places.box(subject))
@@ -65,7 +65,7 @@ def inside(found: JoinTarget, entry: Entry, argv: Sequence[str], env: Mapping[st
 
 
 def own_streams(streams: Iterable[int], uid: int | None) -> None:
-    """Give the streams to a uid, as only their owner can open them anew as /dev/stdout."""
+    """Give the streams to a uid: only the owner of a pipe or terminal can open it again as /dev/stdout."""
     if uid is None:
         return
     for stream in streams:

@@ -19,16 +19,16 @@ from typing import NamedTuple
 from rota.runtime.keeper import kernel
 
 STOP_SECONDS_MAX = 1.0
-"""The most that is waited for a process in the kernel, which cannot be stopped there."""
+"""Seconds to wait for a process that is in the kernel, where it cannot be stopped."""
 PAUSE_SECONDS = 0.001
 STOPS = 8
-"""Signals to each process in a row."""
+"""Signals sent to each process in a row."""
 STILL = (b"T", b"t", b"Z", b"X")
 """States of threads that are stopped or have ended."""
 COMERS_MAX = 20
-"""The most new processes while all are stopped. An instance with more forks faster than it can be stopped."""
+"""The most processes that may appear during a stop. With more, the instance forks faster than it can be stopped."""
 RESTLESS_MAX = 3
-"""An instance that was restless so many times in a row is to be ended."""
+"""An instance whose processes evaded being stopped so many times in a row has to end."""
 RESTLESS_WHY = "its processes cannot be stopped: they continue each other (SIGCONT), or fork all the time"
 
 
@@ -48,15 +48,15 @@ class Frozen:
         self._roots = roots
         self._host = _space("self")
         self._stopped: dict[int, int] = {}
-        """Pidfds by pid: a pid may become another process's."""
+        """Pidfds by pid. A pid alone could name another process later."""
         try:
             self._began = self._stop()
         except BaseException:
             self.release()
             raise
 
-    def so_far(self) -> Stillness:
-        """Report whether they stayed stopped up to now: processes that continue each other may seem so at first."""
+    def check(self) -> Stillness:
+        """Report whether the processes are stopped still: they may have continued each other after the stop."""
         running = [pid for pid in _tree(self._roots, self._host) if _is_moving(pid)]
         is_woken = self._began.is_whole and any(pid in self._stopped for pid in running)
         return Stillness(self._began.is_whole and not running, self._began.is_restless or is_woken)
@@ -101,7 +101,7 @@ class Frozen:
 
 @contextlib.contextmanager
 def frozen(roots: Sequence[int]) -> Iterator[Frozen]:
-    """Stop all processes below these, and in their PID namespaces, for the time of the block."""
+    """Stop all processes below `roots`, and in their PID namespaces, for the duration of the block."""
     stopped = Frozen(roots)
     try:
         yield stopped
@@ -110,7 +110,7 @@ def frozen(roots: Sequence[int]) -> Iterator[Frozen]:
 
 
 def thaw(roots: Sequence[int]) -> None:
-    """Continue processes that a dead server has stopped."""
+    """Continue the processes that a server had stopped when it was killed."""
     for pid in reversed(_tree(roots, _space("self"))):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGCONT)

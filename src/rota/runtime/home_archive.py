@@ -24,7 +24,7 @@ from rota.runtime.task_logs import TaskLogs, UidOf
 
 PUTS_AT_ONCE_MAX = 4
 NEW_MAX = 1000
-"""Names of temporary files, more than can be in use at once. A file that is left is removed with its owner."""
+"""The number of names for temporary files, more than are ever in use at once. A leftover is removed with its owner."""
 
 
 class HomeArchive:

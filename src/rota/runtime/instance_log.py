@@ -13,12 +13,12 @@ from rota.registry.errors import bad_request
 TAIL_BYTES_MAX = 4 * 1024 * 1024
 """The most bytes of existing output that are read."""
 LOOKED_BACK_BYTES = 16 * 1024
-"""The end of a text, in which its last lines are looked for first."""
+"""Bytes at the end of a text in which its last lines are looked for first."""
 MARK_BYTES = 64
-"""Bytes before a position that are compared: the inode of a removed file may be another file's by now."""
+"""Bytes before a position that its checksum covers. The inode alone could be that of a newer file."""
 MISSING = b"[rota: what was written in between is not kept]\n"
 LISTINGS_MAX = 10
-"""The most repetitions of a listing, after a rotation meanwhile. Rotations are rare: a file has several megabytes."""
+"""The most times that the files are listed again because the log was rotated meanwhile. Rotations are rare."""
 
 _POSITION = re.compile(r"([0-9]{1,20})-([0-9]{1,15})-([0-9a-f]{8})")
 
@@ -36,7 +36,7 @@ BEGINNING = Place(0, 0, 0)
 
 
 def place_in(text: str) -> Place | None:
-    """Parse a position; empty text: None. Raises a bad request for other text."""
+    """Parse a position; empty text gives None. Raises a bad request for text that is no position."""
     if not text:
         return None
     found = _POSITION.fullmatch(text)
@@ -49,7 +49,7 @@ class InstanceLog:
     """Reads the last lines of a container's log, or all from a position on, and then follows it."""
 
     def __init__(self, path: Path, lines: int, since: tuple[int, int] = (0, 0), begin: Place | None = None) -> None:
-        """`since`: the inode of a file and an offset, before which nothing is read."""
+        """`since`: the inode of a file and an offset in it. Nothing before it is read."""
         self._path = path
         self._lines = lines
         self._since = since
@@ -59,10 +59,10 @@ class InstanceLog:
         self._rest = b""
         """Bytes to return before those of the file."""
         self._note = b""
-        """A note to return before all others, which is in no file."""
+        """A note to return before all other bytes. It is in no file."""
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes; empty: nothing yet."""
+        """Return the next bytes, or none if there are none yet."""
         self._start()
         if self._note:
             note, self._note = self._note, b""
@@ -109,7 +109,7 @@ class InstanceLog:
             self._note = MISSING if self._begin != BEGINNING else b""
 
     def _go_to(self, place: Place) -> bool:
-        """Continue at a position, if the bytes before it are the same. Returns False if they are not there any more."""
+        """Continue at a position. Returns False if the bytes before it have changed, or its file is gone."""
         for path, number in self._files():
             file = _opened(path) if number == place.file else None
             if file is None:
@@ -136,7 +136,7 @@ class InstanceLog:
     # Rotation.
 
     def _was_put_aside(self) -> bool:
-        """Report whether another file has the name by now."""
+        """Report whether the log was rotated: another file has its name now."""
         try:
             now = self._path.stat().st_ino
         except FileNotFoundError:

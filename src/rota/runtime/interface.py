@@ -15,7 +15,7 @@ from rota.api.egress import Network, Policy
 from rota.runtime.archive import Archive
 
 Wish = Literal["none", "sandbox", "gvisor"] | None
-"""The isolation that an instance demands; None: as the host can."""
+"""The isolation that an instance demands. None: the strongest that the host can make without gVisor."""
 Reason = Literal[
     "ImageUnavailable", "ConfigurationError", "Provisioning", "NotIsolated", "HubUnreachable", "KeeperTooOld"
 ]
@@ -63,7 +63,7 @@ class Run(Struct, frozen=True):
     limits_unmet: tuple[str, ...] = ()
     """Limits of the order that this host cannot hold, such as cpu and memory."""
     is_closed: bool = False
-    """The kernel closes link-local and metadata addresses to it, on the network of the host."""
+    """The kernel blocks link-local and metadata addresses for this run, which is on the host's network."""
 
 
 class Overuse(NamedTuple):
@@ -82,34 +82,34 @@ class Order(Struct, frozen=True):
     argv: tuple[str, ...]
     env: Mapping[str, str]
     keeps_entrypoint: bool = False
-    """argv are arguments for the entrypoint of the image."""
+    """The argv is passed as arguments to the entrypoint of the image."""
     runtime: Literal["process", "container"] = "process"
     has_runner: bool = False
-    """A runner is started; the other fields describe its box."""
+    """A runner is started, and the other fields describe its box."""
     image: str = ""
     working_dir: str = ""
     storage_name: str = ""
-    """The name of the storage, which outlives the instance; empty: none."""
+    """The name of the storage, which outlives the instance; empty without storage."""
     storage_path: str = ""
     storage_owner: Owner | None = None
-    """The owner of the storage. A storage that another owner of the same name left is removed first."""
+    """The owner of the storage. A storage of the same name that belongs to another owner is removed first."""
     storage_bytes: int | None = None
-    """The size of the storage; None: the default bound of the watchdog."""
+    """The size of the storage. None: the watchdog's default bound."""
     volumes: Mapping[str, Mapping[str, bytes]] = {}
     """Folders of files that only the run can read, by their paths inside."""
     isolation: Wish = None
     network: Network = "host"
     egress: tuple[str, ...] = ()
-    """The targets that can be reached with network egress, as written in a manifest."""
+    """The targets that the network `egress` lets through, as written in a manifest."""
     memory_bytes: int | None = None
     cpus: float | None = None
     pids: int | None = None
     code: str = ""
-    """The name of a function's code in the cache of the home; empty: none."""
+    """The name of a function's code in the cache of the home; empty for other instances."""
     packages: str = ""
-    """The name of the packages that it requires, likewise."""
+    """The name of the function's packages in the cache of the home; empty if it requires none."""
     lease_seconds: float | None = None
-    """The lease: the run is ended after this time unless it is extended, server or no server. None: no lease."""
+    """The keeper ends the run after this time unless the lease is extended, server or no server. None: no lease."""
 
 
 class Refusal(Struct, frozen=True):
@@ -122,7 +122,7 @@ class Refusal(Struct, frozen=True):
 
 
 class BoxSpec(Struct, frozen=True):
-    """The command of a runner's box, and its folders. It contains secrets."""
+    """The command of a runner's box, and its folders. It holds secrets."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -131,17 +131,17 @@ class BoxSpec(Struct, frozen=True):
     inside: str
     """The path of the storage in the box."""
     record: str
-    """A file of the host for the record of the prepared tree. It is removed with the storage."""
+    """A file of the host that records the prepared tree. It is removed with the storage."""
     uid: int | None = None
     """The owner of the storage; None: the user of Rota."""
     code: str = ""
-    """The path of a function's code in the box; empty: there is none."""
+    """The path of a function's code in the box; empty for other workers."""
     packages: str = ""
-    """The path of its packages, likewise."""
+    """The path of the function's packages in the box; empty if it requires none."""
 
 
 class Refused(Exception):  # noqa: N818
-    """A runtime cannot start an order. The same order is refused again until something changes."""
+    """The runtime cannot start an order. A repeated start is refused again until something changes."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -153,12 +153,12 @@ class NotRunning(Exception):  # noqa: N818
 
 
 class Reach(NamedTuple):
-    """The way to the files of a container."""
+    """Access to the files of a container."""
 
     python: str
-    """The Python inside, which all environments of Rota itself have; empty: there are only the tools of an image."""
+    """The path of Python in the container, in Rota's own environments. Empty: there are only the tools of an image."""
     root: str = "/"
-    """The folder where absolute paths begin, and which no path may leave."""
+    """The folder where absolute paths begin. No path may leave it."""
     start: str = ""
     """The folder where relative paths begin."""
 
@@ -167,7 +167,7 @@ class Execution(Protocol):
     """A command that runs beside an instance."""
 
     async def wait(self) -> int:
-        """Wait for its exit code: 128 plus the signal, if one ended it."""
+        """Wait for the exit code of the command: 128 plus the signal if a signal ended it."""
         ...
 
     async def signal(self, number: int) -> None: ...
@@ -178,11 +178,11 @@ class Runtime(Protocol):
 
     name: str
     policy: Policy
-    """The default network of instances, and the most that those without admin rights may have."""
+    """The default network of instances, and the largest network access without admin rights."""
 
     @property
     def archive(self) -> Archive:
-        """The archive of the logs of its instances, and of the results of tasks."""
+        """The archive that keeps the logs of the runtime's instances and the results of tasks."""
         ...
 
     def runs(self, subject: Subject) -> Mapping[str, Run]:
@@ -190,50 +190,53 @@ class Runtime(Protocol):
         ...
 
     def known(self, namespace: str, name: str) -> list[Subject]:
-        """Return all Instances of this name that it knows, also earlier ones."""
+        """Return all Instances of this name that have runs, including deleted ones that are not forgotten yet."""
         ...
 
     def isolates(self, wanted: Wish, runtime: str | None = None) -> tuple[bool, str]:
-        """Return whether a run with this wish is isolated, and the way of it, or why not."""
+        """Return whether a run that demands `wanted` is isolated, with the kind of isolation or the reason why not."""
         ...
 
     def overuse(self, subject: Subject) -> Overuse | None:
-        """Return why an instance must end, if it has more on the disk than it may."""
+        """Return why an instance must end if it uses more of the disk than it may, else None."""
         ...
 
     async def cpu_seconds(self, subjects: Collection[Subject]) -> Mapping[Subject, float]:
-        """Return the CPU seconds of Instances since each began. Those whose CPU time is not known are left out."""
+        """Return the CPU seconds of Instances since each began, without those whose CPU time is not known."""
         ...
 
     def refused(self, subject: Subject) -> Sequence[Refusal]:
-        """Return the last refusals of an Instance's network since the last call."""
+        """Return the connections that an Instance's network has refused since the last call; only the last of many."""
         ...
 
     async def start(self, order: Order) -> Run:
-        """Start a run, or return it if it was started before. Raises `Refused`."""
+        """Start a run. A run that was started before is returned as it is. Raises `Refused`."""
         ...
 
     async def extend(self, leases: Mapping[Subject, float | None], *, unleased: bool = False) -> None:
-        """Set the leases of all runs of Instances, in seconds from now; None: no lease. Not of containers.
+        """Set the leases of all runs of Instances, in seconds from now. None lifts a lease. Not for runtime container.
 
-        `unleased`: only of runs without a lease.
+        `unleased`: leave runs alone that have a lease.
         """
         ...
 
     async def update(self, order: Order) -> None:
-        """Write the volumes of a run again."""
+        """Write the current files of a run's volumes."""
         ...
 
     async def box(self, order: Order, digest: str) -> BoxSpec:
-        """Return the box for the runner of an instance. `digest` names it among later ones. Raises `Refused`."""
+        """Return the box for the runner of an instance. Raises `Refused`.
+
+        `digest` tells this box from earlier and later ones of the instance.
+        """
         ...
 
     async def stop(self, subject: Subject, grace_seconds: float) -> None:
-        """End all runs of an Instance. When this returns, no process of them is alive, and they are forgotten."""
+        """End all runs of an Instance, and forget them. When this returns, none of their processes is alive."""
         ...
 
     async def end(self, subject: Subject, container: str, grace_seconds: float) -> None:
-        """End one run. Its end is reported as any other."""
+        """End one run. Its exit is reported like that of any other run."""
         ...
 
     async def exec(
@@ -246,11 +249,11 @@ class Runtime(Protocol):
         streams: tuple[int, int, int],
         tty: bool,
     ) -> Execution:
-        """Run a command where a container runs, on these descriptors. Raises `NotRunning`."""
+        """Run a command in a running container, with these descriptors as its streams. Raises `NotRunning`."""
         ...
 
     def entries(self, subject: Subject) -> int:
-        """Return a number that changes as soon as `exec` is called. 0: this process has seen no call."""
+        """Return a number that every call of `exec` for an Instance changes at once; 0 before the first call."""
         ...
 
     def storages(self) -> Iterable[tuple[str, Owner]]:
@@ -262,16 +265,16 @@ class Runtime(Protocol):
         ...
 
     def listen(self, listener: Callable[[Subject], None]) -> Callable[[], None]:
-        """Call `listener` for each Instance that has changed. Return a function that ends that."""
+        """Call `listener` with each Instance that changes. Return a function that removes the listener."""
         ...
 
 
 @runtime_checkable
 class HasFiles(Protocol):
-    """A runtime whose files can be accessed, by commands beside its runs."""
+    """A runtime that gives access to the files of its instances, through commands that run beside them."""
 
     def reach(self, subject: Subject, container: str) -> Reach:
-        """Return the way to the files of a container. Raises `NotRunning`."""
+        """Return the access to the files of a container. Raises `NotRunning`."""
         ...
 
     async def exec(
@@ -284,5 +287,5 @@ class HasFiles(Protocol):
         streams: tuple[int, int, int],
         tty: bool,
     ) -> Execution:
-        """Run a command where a container runs; see `Runtime.exec`."""
+        """Run a command in a running container. See `Runtime.exec`."""
         ...

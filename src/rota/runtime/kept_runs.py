@@ -14,11 +14,11 @@ from rota.runtime.places import Places
 
 TAIL_BYTES_MAX = 2_048
 TAIL_LINES_MAX = 10
-"""The end of a run's output that is kept with its exit, for people."""
+"""The most bytes and lines of a run's last output that are kept with its exit, for people."""
 
 
 class KeptRuns:
-    """The newest run of each container of each Instance. Cancel `follow`, which keeps them up to date, at the end."""
+    """The newest run of each container of each Instance. `follow` keeps them up to date; cancel it at the end."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -56,7 +56,7 @@ class KeptRuns:
             listener(subject)
 
     async def follow(self, keeper: Keeper) -> None:
-        """Take the records of a keeper, as they come, and notify listeners of changes."""
+        """Receive the records of a keeper, and notify listeners of changes. Runs until the keeper's events end."""
         async for event in keeper.events():
             if isinstance(event, Snapshot):
                 before, self._runs = self._runs, {}
@@ -72,7 +72,7 @@ class KeptRuns:
                 self.notify(subject)
 
     async def until_complete(self, following: asyncio.Task[None]) -> None:
-        """Return when all runs are known. Raises if the connection to the keeper ends before."""
+        """Return once all runs are known. Raises if the connection to the keeper ends first."""
         if self._is_complete.is_set():
             return
         waiting = asyncio.ensure_future(self._is_complete.wait())
@@ -85,7 +85,7 @@ class KeptRuns:
             waiting.cancel()
 
     def take(self, record: Record) -> Subject | None:
-        """Take note of a record, and return its instance; None: it belongs to none."""
+        """Store the run of a record. Return its instance, or None if it belongs to no instance."""
         try:
             subject, container = _parsed(record.key)
             run = _run(record, self._places.log_text(subject, container))
@@ -104,13 +104,13 @@ def key_of(subject: Subject, container: str) -> str:
 
 
 def _parsed(key: str) -> tuple[Subject, str]:
-    """Return the instance and container of a keeper's key. Raises ValueError for a key of other parts."""
+    """Return the instance and container that a keeper's key names. Raises ValueError for a key that names none."""
     namespace, name, uid, container = map(step, key.split("/"))
     return Subject(namespace, name, uid), container
 
 
 def _run(record: Record, log_path: str) -> Run:
-    """Return the run of a keeper's record. The log path in the record is not trusted."""
+    """Return the run that a keeper's record describes. The log path in the record is not trusted."""
     ended = None
     if record.exit is not None:
         found = record.exit

@@ -66,17 +66,17 @@ RUNNER = ("-P", "-m", "rota.runtime.runner")
 CONTAINER_GRACE_SECONDS = 1.5
 """The grace of containers in a shutdown."""
 SIGNALLED = 128
-"""Added to the number of a signal, as a shell does it, to make an exit code of it."""
+"""A signal's number plus this is the exit code that a shell reports for it."""
 STRANGER_SECONDS_MAX = 5.0
-"""Seconds that the start of a server waits for the end of a process that belongs to no instance."""
+"""The most seconds for which the start of a server waits for the end of a process that belongs to no instance."""
 ENTER_SECONDS_MAX, ENTER_PAUSE_SECONDS = 5.0, 0.005
-"""The most that a command waits until it can enter an instance, and the pause between two tries."""
+"""The most seconds for which a command waits until it can enter an instance, and the pause between two attempts."""
 CONTAINER_SECONDS_MAX, CONTAINER_PAUSE_SECONDS = 30.0, 0.1
-"""The same for a container, which an engine starts and inspects more slowly."""
+"""The same for containers: an engine starts and inspects them more slowly."""
 
 
 class LocalRuntime:
-    """The runtime of one home. Use it in an `async with`; instances run on when it is left.
+    """The runtime of one home. Use it in an `async with`; instances run on when the block is left.
 
     A keeper is started with the first run of a home.
     """
@@ -93,10 +93,10 @@ class LocalRuntime:
         policy: Policy = NO_POLICY,
         listeners: Sequence[socket.socket] = (),
     ) -> None:
-        """`introduce` returns the variables by which a runner finds its gateway, and authenticates itself there.
+        """`introduce` returns the variables by which a runner finds its gateway and authenticates there.
 
-        `disk`: the disk of the home; None: the use of it by instances is not measured.
-        `listeners`: the server's own sockets, which the keeper holds while there is no server.
+        `disk`: the disk of the home; None: its use by instances is not measured. `listeners`: the server's own sockets,
+        which the keeper holds while no server runs.
         """
         self._places = Places(home)
         self._home = self._places.home
@@ -131,7 +131,7 @@ class LocalRuntime:
         return self
 
     async def answers(self, seconds_max: float) -> bool:
-        """Report whether its keeper answers, if it still runs."""
+        """Report whether the keeper answers in time. Also True if no keeper runs."""
         try:
             async with asyncio.timeout(seconds_max), Keeper.existing(self._home) as keeper:
                 await keeper.list()
@@ -142,7 +142,7 @@ class LocalRuntime:
         return True
 
     async def _connected(self) -> None:
-        """Connect to the keeper, and return when all runs are known."""
+        """Connect to the keeper, and return once all runs are known."""
         async with self._connecting:
             if self._following is None:
                 await self._keeper.__aenter__()
@@ -173,7 +173,7 @@ class LocalRuntime:
         await self._keeper.__aexit__(kind, error, trace)
 
     async def _sweep(self) -> None:
-        """Remove containers that outlived a killed keeper, and folders that a killed server left."""
+        """Remove containers that survived a killed keeper, and folders that a killed server left."""
         alive = [container_name(subject, name) for subject in self._runs for name in self._runs.going(subject)]
         await self._containers.sweep(but=alive)
         await self._end_strangers()
@@ -205,7 +205,7 @@ class LocalRuntime:
         await self._containers.sweep()
 
     async def _hurry_containers(self) -> None:
-        """Remove containers before the keeper's grace is over: their removal takes a while."""
+        """Remove containers before the keeper's grace is over, because their removal takes a while."""
         await asyncio.sleep(CONTAINER_GRACE_SECONDS)
         await self._containers.sweep()
 
@@ -244,7 +244,7 @@ class LocalRuntime:
         return await asyncio.to_thread(cpu_seconds, pids) if pids else {}
 
     async def _pid(self, subject: Subject, container: str, run: Run) -> int | None:
-        """Return the pid of a run; for a container its first process, not the engine's client."""
+        """Return the pid of a run. For a container, this is its first process, not the engine's client."""
         entry = self._places.enter(subject, container)
         if entry is not None and entry.way == WAY:
             return await self._containers.pid(run, entry)
@@ -254,7 +254,7 @@ class LocalRuntime:
         """Return the running instances with their bounds, for the watchdog."""
         found, containers = await asyncio.to_thread(self._bounds)
         for subject, run, entry in containers:
-            pid = await self._contained(run, entry)
+            pid = await self._container_pid(run, entry)
             if pid is not None:
                 found[subject] = found[subject]._replace(pids=(*found[subject].pids, pid))
         return found
@@ -272,8 +272,8 @@ class LocalRuntime:
                 containers += [(subject, run, one) for run, one in entries if one is not None and one.way == WAY]
         return found, containers
 
-    async def _contained(self, run: Run, entry: Entry) -> int | None:
-        """Return the first process of a container, which is no child of its client; None: it is not known."""
+    async def _container_pid(self, run: Run, entry: Entry) -> int | None:
+        """Return the pid of a container's first process, which the keeper did not start; None if it is unknown."""
         try:
             pid = await self._containers.pid(run, entry)
         except Exception as error:
@@ -464,7 +464,7 @@ class LocalRuntime:
         *,
         tty: bool,
     ) -> Launch:
-        """Return the command that enters a run, waiting for one that was just started."""
+        """Return the command that enters a run. Waits for a run that is just being started."""
         is_contained = entry.way == WAY
         deadline = asyncio.get_running_loop().time() + (CONTAINER_SECONDS_MAX if is_contained else ENTER_SECONDS_MAX)
         while True:
@@ -511,7 +511,7 @@ class LocalRuntime:
 
 
 class _LocalExecution:
-    """A command of the keeper's, with the exit code of the interface."""
+    """A command that runs in the keeper, with exit codes as the interface defines them."""
 
     def __init__(self, kept: KeptExecution) -> None:
         self._kept = kept

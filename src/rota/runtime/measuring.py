@@ -21,32 +21,32 @@ from typing import NamedTuple
 BLOCK_BYTES = 512
 FILE_BYTES_MIN = 4096
 CLOCK_SECONDS = 0.05
-"""Times of files may lag behind the clock by so much."""
+"""The most seconds by which the times of files may lag behind the clock."""
 DEPTH_OPEN_MAX = 64
-"""Down to this depth, all folders on the way are open."""
+"""Above this depth, the folders on the way to the current one are all open."""
 LINKED_MAX = 1_000_000
 BREATH_ENTRIES = 2_000
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class NotMeasurable(Exception):  # noqa: N818
-    """A folder cannot be measured, as its tenant has made it unreadable or too complex."""
+    """A folder cannot be measured, because its tenant has made it unreadable or too complex."""
 
 
 class Used(NamedTuple):
-    """The use of the disk by a folder."""
+    """The space and files that a folder takes on the disk."""
 
     bytes: int
     files: int = 0
     """Files, folders and links."""
     is_whole: bool = True
-    """False: a file may have been moved meanwhile, and missed."""
+    """False if files may have been moved during the measurement, and missed."""
 
 
 def used(folder: Path, *, breathe: Callable[[float], None] = lambda seconds: None) -> Used:
-    """Measure a folder with all in it; a missing folder takes nothing. Raises NotMeasurable.
+    """Measure a folder with everything in it; a missing folder takes nothing. Raises NotMeasurable.
 
-    `breathe` is called from time to time with the seconds of work since the last call, and may pause.
+    `breathe` is called from time to time with the seconds of work since the last call. It may pause.
     """
     if not folder.exists():
         return Used(0)
@@ -123,7 +123,7 @@ class _Walk:
     def _content(self, folder: int) -> tuple[int, list[str]]:
         """Return the bytes of a folder and its files, and the names of the folders in it."""
         before = os.fstat(folder)
-        total, folders = _taken(before), []
+        total, folders = _bytes_of(before), []
         with os.scandir(folder) as entries:
             for entry in entries:
                 self._count()
@@ -135,13 +135,13 @@ class _Walk:
                 if stat.S_ISDIR(found.st_mode):
                     folders.append(entry.name)
                 elif found.st_nlink == 1 or self._is_new(found.st_ino):
-                    total += _taken(found)
+                    total += _bytes_of(found)
         if os.fstat(folder).st_ctime_ns != before.st_ctime_ns:
             self.is_whole = False  # A file that is renamed during the listing may not be in it.
         return total, folders
 
     def look(self, changed: float) -> None:
-        """Note the last change of a folder: entries may have been moved from it to where was measured already."""
+        """Note when a folder was last changed: entries may have moved from it into one that was measured before."""
         if changed >= self._began:
             self.is_whole = False
 
@@ -160,7 +160,7 @@ class _Walk:
             self._since = time.monotonic()
 
 
-def _taken(found: os.stat_result) -> int:
+def _bytes_of(found: os.stat_result) -> int:
     return max(found.st_blocks * BLOCK_BYTES, FILE_BYTES_MIN)
 
 
@@ -181,7 +181,7 @@ def _opened(parent: int | None, name: str) -> Iterator[tuple[int, float]]:
 
 
 def _open(parent: int | None, name: str) -> tuple[int, int | None, float]:
-    """Open a folder. Return it, the mode to restore (None: it was not changed), and the time of its last change."""
+    """Open a folder. Return its descriptor, the mode to restore (None if unchanged), and when it was last changed."""
     try:
         folder = os.open(name, os.O_RDONLY | _FOLDER, dir_fd=parent)
     except PermissionError:

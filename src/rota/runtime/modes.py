@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 DEPTH_MAX = 200
-"""The most folders within each other: each holds a descriptor."""
+"""The greatest depth of nested folders: each holds a descriptor."""
 MODE_MASK = 0o777
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -23,7 +23,7 @@ class TooDeep(ValueError):  # noqa: N818 - says what the tree is
 
 
 def take_over(top: Path, mode_of: Callable[[int], int]) -> None:
-    """Give a tree to this process's user, with the modes that `mode_of` returns for the existing ones.
+    """Give a tree to this process's user. `mode_of` returns an entry's new mode for its old one.
 
     Raises TooDeep and OSError.
     """
@@ -43,7 +43,7 @@ def take_over(top: Path, mode_of: Callable[[int], int]) -> None:
 
 
 def _enter(parent: int | None, name: str, mode_of: Callable[[int], int], way: list[tuple[int, list[str]]]) -> None:
-    """Take over one entry. A folder is opened, and appended to the way with the names in it."""
+    """Take over one entry. If it is a folder, open it, and append it to `way` with the names in it."""
     path = os.open(name, _PATH, dir_fd=parent)
     try:
         # By way of /proc, for neither owner nor mode can be changed through such a descriptor.

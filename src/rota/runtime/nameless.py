@@ -1,4 +1,4 @@
-"""Measures files without a name that processes have open, mapped or in flight: they take space that no folder shows."""
+"""Measures open, mapped or in-flight files that have no name any more: they take space that no folder shows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rota.runtime.interface import Subject
 from rota.runtime.keeper.open_files import BLOCK_BYTES, mapped, tables
 
 DESCRIPTORS_MAX = 200_000
-"""The most descriptors of one instance that are inspected. With more it cannot be measured in time."""
+"""The most descriptors of one instance that are inspected. With more, it cannot be measured in time."""
 MAPPED_SECONDS_MAX = 10.0
-"""The most that the inspection of one instance's mapped files takes."""
+"""The most seconds spent on one instance's mapped files."""
 _PARENT = 1
 """The index of the parent among the fields after the name in /proc/PID/stat."""
 
@@ -23,10 +23,10 @@ _PARENT = 1
 def nameless_bytes(
     running: Mapping[Subject, Sequence[int]], device: int, unseen: set[Subject] | None = None
 ) -> dict[Subject, int | None]:
-    """Return the bytes of such files on a device, by instance. `running`: the processes that each was started as.
+    """Return the bytes of nameless files on a device, by instance; None for one with too many open or mapped files.
 
-    None: it has too many files open or mapped to be inspected. Instances with files that could not be inspected are
-    added to `unseen`. Commands that entered an instance later are recognised by its PID namespace.
+    `running`: the processes that were started for each instance. Commands that entered an instance later are recognised
+    by its PID namespace. Instances with files that could not be inspected are added to `unseen`.
     """
     parents = dict(_parents())
     whose = {pid: subject for subject, pids in running.items() for pid in pids}

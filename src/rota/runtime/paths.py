@@ -1,8 +1,8 @@
 """Makes paths of names, and refuses names that lead elsewhere.
 
 - A name is a single step of a path, and never leads out of its folder.
-- Names that were checked at admission are checked again: an object may come from a restored store, from a cluster, or
-  from a less strict version of Rota.
+- Names that admission has checked are checked again: an object may come from a restored store, from a cluster, or from
+  a less strict version of Rota.
 """
 
 from __future__ import annotations
@@ -32,5 +32,5 @@ def below(folder: Path, *names: str) -> Path:
 
 
 def text_below(folder: Path | str, *names: str) -> str:
-    """Return the same path as text, in a tenth of the time."""
+    """Return the path below a folder as text. This takes a tenth of the time of `below`."""
     return "/".join((str(folder), *map(step, names)))

@@ -22,24 +22,24 @@ from rota.runtime.private import write_private
 from rota.runtime.removing import Removals
 
 INSIDE = "/workspace"
-"""The default path of its folder inside an instance."""
+"""The default path, inside an instance, of the instance's folder."""
 DIGEST_LENGTH = 16
 PRIVATE, PASSABLE = 0o700, 0o711
 SALT, SALT_BYTES = "uids.key", 16
-"""The file with the salt of uids, which tenants must not know."""
+"""The file that holds the salt of uids, and its size. Tenants must not know the salt."""
 
 
 class Entry(NamedTuple):
-    """The way into a running container. Kept on disk for the next server, readable only for Rota."""
+    """The data by which a command enters a running container. Kept for the next server; only Rota can read it."""
 
     way: str
     cwd: str
     home: str
     env: Mapping[str, str]
-    """The environment of the run; empty if the note of a runner's box has it, or the engine knows it."""
+    """The environment of the run. Empty if the note of a runner's box or the engine has it."""
     uid: int | None = None
     name: str = ""
-    """The name of the engine's container, if it is one."""
+    """The name of the container in the engine; empty without an engine."""
 
 
 class Launch(NamedTuple):
@@ -49,9 +49,9 @@ class Launch(NamedTuple):
     env: Mapping[str, str]
     cwd: str = "/"
     wrappers: int = 0
-    """Number of processes, from the first one down, above the process that gets SIGTERM."""
+    """The number of processes above the one that gets SIGTERM, counted from the started process."""
     unmet: Sequence[str] = ()
-    """Limits that are known not to be held."""
+    """Limits that will not be enforced."""
 
 
 class Places:
@@ -82,7 +82,7 @@ class Places:
         return Path(self.log_text(subject, container))
 
     def log_text(self, subject: Subject, container: str) -> str:
-        """Return the same path as text, for frequent callers."""
+        """Return the path of a container's log, without its suffix, as text for frequent callers."""
         return self._text(subject, "logs", container)
 
     def _text(self, subject: Subject, *names: str) -> str:
@@ -92,7 +92,7 @@ class Places:
         return below(self.folder(subject), f"sandbox-{container}")
 
     def box_scratch(self, subject: Subject, digest: str) -> Path:
-        """Return the scratch folder of a runner's box, and remove older ones. The latest stays: it may be in use."""
+        """Return the scratch folder of a runner's box. Removes older ones except the newest, which may be in use."""
         top = self.folder(subject) / "boxes"
         older = sorted(top.glob("*"), key=lambda one: one.stat().st_mtime)[:-1]
         for folder in older:
@@ -107,15 +107,15 @@ class Places:
         return below(self.folder(subject), f"volumes-{container}")
 
     def box(self, subject: Subject) -> Path:
-        """Return the path of the note in which a runner writes which box runs."""
+        """Return the path of the file in which a runner notes which box runs."""
         return self.folder(subject) / "box"
 
     def remove(self, subject: Subject) -> Future[bool] | None:
-        """Move the folder of an instance aside, and remove it in the background. None: it has no folder."""
+        """Move the folder of an instance aside, and remove it in the background. Returns None if it has no folder."""
         return self._finish(self._put_aside(self.folder(subject)))
 
     def strays(self, but: Collection[Subject]) -> list[Path]:
-        """Move the folders of all other instances aside. Return all folders that are aside and not removed yet."""
+        """Move aside the folders of all instances except `but`. Return all folders that are aside."""
         kept = {self.folder(subject) for subject in but}
         for namespace in _entries(self._instances):
             if not _is_folder(namespace):
@@ -157,11 +157,11 @@ class Places:
         return self.folder(order.subject) / "work"
 
     def bound(self, subject: Subject) -> Path:
-        """Return the path of the file with an instance's bound on the disk."""
+        """Return the path of the file that holds an instance's disk bound."""
         return self.folder(subject) / "bound.json"
 
     def storage(self, order: Order) -> tuple[Path, str]:
-        """Return the folder of an instance, made if it is missing, and its path inside."""
+        """Return the folder of an instance, made if missing, and its path inside the instance."""
         folder = self.work(order)
         if order.storage_name:
             self._claim(folder, order.storage_owner)
@@ -173,7 +173,7 @@ class Places:
         return folder.with_name(f"{folder.name}.prepared")
 
     def uid(self, order: Order) -> int | None:
-        """Return the uid of an instance; None: Rota is not root, and the instance has Rota's."""
+        """Return the uid of an instance, or None if Rota is not root: then the instance has Rota's uid."""
         if os.getuid() != 0:
             return None
         return sandbox.uid_of(f"{order.subject.namespace}/{order.storage_name or order.subject.name}", self._salt)
@@ -191,7 +191,7 @@ class Places:
                 return salt
 
     def _claim(self, folder: Path, owner: Owner | None) -> None:
-        """Make an owner the owner of a storage. A storage that another owner left is moved aside first."""
+        """Record the owner of a storage. A storage that belongs to another owner is moved aside first."""
         mark = _mark(folder)
         aside = None
         with self._changing_hands:
@@ -214,7 +214,7 @@ class Places:
                 yield mark.parent.name, mark.name.removesuffix(".owner"), owner
 
     def drop(self, namespace: str, name: str, owner: Owner) -> Future[bool] | None:
-        """Move a storage aside, and remove it in the background. None: it is gone, or has another owner by now."""
+        """Move a storage aside, and remove it in the background. Returns None if it is gone or has another owner."""
         folder = below(self._storage, namespace, name)
         with self._changing_hands:
             if _owner(_mark(folder)) != owner:
@@ -224,7 +224,7 @@ class Places:
         return self._finish(aside)
 
     def _put_aside(self, folder: Path) -> Path | None:
-        """Move a folder aside, whatever is in it. Return its new path; None: it did not exist."""
+        """Move a folder, or whatever has this path, aside. Return its new path, or None if it did not exist."""
         for what in ("prepared", "prepared.new"):
             folder.with_name(f"{folder.name}.{what}").unlink(missing_ok=True)
         if not os.path.lexists(folder):
@@ -246,7 +246,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _is_folder(path: Path) -> bool:
-    """Report whether a path is a folder itself: no link is followed out of the home."""
+    """Report whether a path is a folder and not a link, which could lead out of the home."""
     return path.is_dir() and not path.is_symlink()
 
 

@@ -1,6 +1,6 @@
 """Removes large folders in threads of its own, so that nothing else waits for it.
 
-The folders were moved aside before. The next server removes those that are left when this process ends.
+The caller has moved the folders aside before. The next server removes those that are left when this process ends.
 """
 
 from __future__ import annotations

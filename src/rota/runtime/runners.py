@@ -12,7 +12,7 @@ from msgspec.json import Decoder
 from rota.api.problems import NOT_JSON
 from rota.client.websocket import Closed, WebSocket
 from rota.runtime.interface import Subject
-from rota.runtime.runner.jobs import Outcome, sound
+from rota.runtime.runner.jobs import Outcome, storable
 from rota.runtime.runner.journal import PENDING_MAX
 from rota.runtime.runner.messages import (
     FRAME_BYTES,
@@ -35,24 +35,25 @@ from rota.runtime.runner.messages import (
 BAD_MESSAGE = 1008
 REPLACED = 4001
 TOO_SLOW = 4002
-"""Codes with which a stream is closed: a message was not understood; a newer stream took its place; the runner does not
-read what is sent to it."""
+"""Codes with which a stream is closed: a message was not understood; a newer stream has replaced it; the runner does
+not read what is sent to it.
+"""
 RETURN_SECONDS_MAX = 10.0
-"""Seconds in which a disconnected runner may come back before it counts as gone. Its process is watched anyway."""
+"""Seconds that a disconnected runner has to come back before it counts as gone. Its process is watched anyway."""
 BUFFERED_BYTES_MAX = 32 * 1024 * 1024
-"""Bytes that wait for one runner, above which its stream is closed."""
+"""The most bytes that wait for one runner. Beyond, its stream is closed."""
 
 FRAME_CHARACTERS_MAX = 2 * FRAME_BYTES
-"""Size of a frame with more than one message. A runner keeps to half of it."""
+"""The largest frame with more than one message. Runners keep to half of it."""
 MESSAGES_AT_ONCE = 200
-"""Messages of one runner that are taken before others are served."""
+"""Messages of one runner that are handled before those of others get a turn."""
 
 _parts = Decoder(list[Raw]).decode
 JobNews = Jobs | Began | Returned
 
 
 class Outbox:
-    """Sends to one stream: the messages of one iteration of the event loop go out as one frame."""
+    """Sends to one stream. The messages of one iteration of the event loop are sent as one frame."""
 
     def __init__(self, stream: WebSocket) -> None:
         self._stream = stream
@@ -61,7 +62,7 @@ class Outbox:
         stream.before_close = self.flush
 
     def send(self, message: ToRunner) -> bool:
-        """Queue a message. Returns False if the stream is closed, or is closed now because the runner is too slow."""
+        """Queue a message. Returns False if the stream is closed. Closes it if the runner is too slow."""
         if self._stream.closed is not None:
             return False
         content = encode(message)
@@ -85,7 +86,7 @@ class Outbox:
 
 
 class Runners:
-    """All runners of a server. One stream for each instance: the newest."""
+    """All runners of a server. Each instance has one stream: the newest."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -94,7 +95,7 @@ class Runners:
         self._outboxes: dict[Subject, Outbox] = {}
         self._reports: dict[Subject, Report] = {}
         self._ends: dict[Subject, dict[str, Outcome]] = {}
-        """The outcomes that came on the stream of each runner and are not acknowledged."""
+        """The outcomes that came on the present stream of each runner, and are not acknowledged."""
         self._outdated: set[Subject] = set()
         self._listeners: list[Callable[[Subject], None]] = []
         self._outcome_listeners: list[Callable[[Subject, Outcome], None]] = []
@@ -102,23 +103,23 @@ class Runners:
         self._call_listeners: list[Callable[[Subject, Called], None]] = []
 
     def report(self, subject: Subject) -> Report | None:
-        """Return the last report of a runner; None: it is not connected."""
+        """Return the last report of a runner, or None if it is not connected."""
         return self._reports.get(subject)
 
     def outcomes(self, subject: Subject) -> list[Outcome]:
-        """Return the outcomes that a runner has sent and that are not acknowledged: it sends each once on a stream."""
+        """Return the outcomes that a runner has sent, and that are not acknowledged. It sends each once on a stream."""
         return list(self._ends.get(subject, {}).values())
 
     def stream(self, subject: Subject) -> WebSocket | None:
-        """Return the stream of a runner. On a new one nothing has been sent yet."""
+        """Return the stream of a runner. On another stream than before, everything has to be sent again."""
         return self._streams.get(subject)
 
     def is_outdated(self, subject: Subject) -> bool:
-        """Report whether the runner of an instance speaks another version of the protocol, and has to be replaced."""
+        """Report whether the runner of an instance speaks another version of the protocol, and must be replaced."""
         return subject in self._outdated
 
     def may_return(self) -> float:
-        """Return the seconds for which runners may still reconnect after the start of the server."""
+        """Return the seconds left in which runners may reconnect after the start of the server."""
         return self._began + RETURN_SECONDS_MAX - self._clock()
 
     def send(self, subject: Subject, message: ToRunner) -> bool:
@@ -134,27 +135,27 @@ class Runners:
         return True
 
     def listen(self, listener: Callable[[Subject], None]) -> Callable[[], None]:
-        """Call `listener` for each runner that comes, goes or reports. Return a function that ends that."""
+        """Call `listener` for each runner that connects, disconnects or reports. Return a function that removes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def on_outcomes(self, listener: Callable[[Subject, Outcome], None]) -> Callable[[], None]:
-        """Call `listener` with the outcomes of jobs. Return a function that ends that."""
+        """Call `listener` with the outcomes of jobs. Return a function that removes it."""
         self._outcome_listeners.append(listener)
         return lambda: self._outcome_listeners.remove(listener)
 
     def on_job_news(self, listener: Callable[[Subject, JobNews], None]) -> Callable[[], None]:
-        """Call `listener` when jobs begin or are returned, and with the jobs of a new stream. Returns its removal."""
+        """Call `listener` with jobs that begin or are returned, and the jobs of new streams. Return its removal."""
         self._job_listeners.append(listener)
         return lambda: self._job_listeners.remove(listener)
 
     def on_call_ends(self, listener: Callable[[Subject, Called], None]) -> Callable[[], None]:
-        """Call `listener` with the ends of calls. Return a function that ends that."""
+        """Call `listener` with the ends of calls. Return a function that removes it."""
         self._call_listeners.append(listener)
         return lambda: self._call_listeners.remove(listener)
 
     def turn_away(self, subject: Subject) -> None:
-        """Note that the runner of an instance came with another version of the protocol."""
+        """Note that the runner of an instance tried to connect with another version of the protocol."""
         if subject not in self._outdated:
             self._outdated.add(subject)
             self._notify(subject)
@@ -182,7 +183,7 @@ class Runners:
                     return
                 for number, message in enumerate(said, 1):
                     if self._streams.get(subject) is stream:
-                        self._take(subject, message)
+                        self._handle(subject, message)
                     if number % MESSAGES_AT_ONCE == 0:
                         await asyncio.sleep(0)  # Others are served between.
                 if len(self._ends.get(subject, ())) > PENDING_MAX:
@@ -197,9 +198,9 @@ class Runners:
                 self._ends.pop(subject, None)
                 self._notify(subject)
 
-    def _take(self, subject: Subject, message: FromRunner) -> None:
+    def _handle(self, subject: Subject, message: FromRunner) -> None:
         if isinstance(message, Ended):
-            outcome = sound(message.outcome, time.time())
+            outcome = storable(message.outcome, time.time())
             self._ends.setdefault(subject, {})[outcome.id] = outcome
             for listener in tuple(self._outcome_listeners):
                 listener(subject, outcome)
@@ -223,7 +224,7 @@ class TooMuch(ValueError):  # noqa: N818
 
 
 def _messages(text: str | bytes) -> list[FromRunner]:
-    """Read a frame. Raises TooMuch, and what msgspec raises. A frame is large because of one large message alone."""
+    """Parse a frame. Raises TooMuch, and errors of msgspec. Only a frame with a single message may be large."""
     if len(text) > FRAME_CHARACTERS_MAX and len(_parts(text)) > 1:
         raise TooMuch("many messages are in a frame that is larger than those of a runner")
     return from_runner.decode(text)

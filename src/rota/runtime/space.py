@@ -1,6 +1,6 @@
-"""The free space of a file system, and the levels at which it is short.
+"""The free space of a file system, and the levels of shortage.
 
-Small, since every process that stores output of others imports it.
+Small, because every process that stores the output of others imports it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Level = Literal["ok", "low", "full"]
 
 MIB = 1024 * 1024
 LOW_SHARE, LOW_BYTES_MIN, LOW_BYTES_MAX = 0.05, 4 * MIB, 256 * MIB
-"""Free share of the disk, within these bounds, below which tenants' writes are refused."""
+"""Tenants' writes are refused below this free share of the disk, but at least and at most these bytes."""
 RESERVE_SHARE, RESERVE_BYTES_MIN, RESERVE_BYTES_MAX = 0.01, 1 * MIB, 16 * MIB
-"""The reserve, as a share of the disk within these bounds."""
+"""The size of the reserve as a share of the disk, with its least and most bytes."""
 LOW_INODES_SHARE, LOW_INODES_MAX = 0.01, 1000
 RECOVERED_FACTOR = 1.25
-"""A level improves only with so much more space than its bound, so that it does not change with every file."""
+"""A level improves only when its bound is exceeded by this factor, so that single files do not change it."""
 LOOK_SECONDS = 1.0
 
 
@@ -30,7 +30,7 @@ class Space(NamedTuple):
     free: int
     """The bytes free for users other than root."""
     inodes: int = 0
-    """0: the file system does not count them."""
+    """The inodes of the file system; 0 if it does not count them."""
     inodes_free: int = 0
 
 
@@ -46,7 +46,7 @@ def low_bytes(total: int) -> int:
 
 
 def low_inodes(inodes: int, level: Level = "ok") -> float:
-    """Return the free inodes below which a disk is short of them, after another level."""
+    """Return the number of free inodes below which a disk is short of them, if `level` was the last level."""
     return min(inodes * LOW_INODES_SHARE, LOW_INODES_MAX) * (1 if level == "ok" else RECOVERED_FACTOR)
 
 
@@ -55,7 +55,7 @@ def reserve_bytes(total: int) -> int:
 
 
 def level_of(space: Space, before: Level = "ok") -> Level:
-    """Return the level for this space, after the level before."""
+    """Return the level for this space, if `before` was the last level."""
     low, full = low_bytes(space.total), reserve_bytes(space.total)
     if space.free < full * (RECOVERED_FACTOR if before == "full" else 1):
         return "full"

@@ -16,14 +16,14 @@ from rota.runtime.paths import below
 log = logging.getLogger(__name__)
 
 NAMES_MAX = 100_000
-"""The most tasks whose files wait for removal. The next start of the server finds those of further ones."""
+"""The most tasks whose files wait for removal. The next start of the server removes those of others."""
 RETRY_SECONDS = 5.0
 END_SECONDS_MAX = 1.0
-"""Seconds that the end of a server waits for removals."""
+"""The most seconds for which the end of a server waits for removals."""
 LOOKED_AT_TOGETHER = 500
 
 UidOf = Callable[[str, str], str]
-"""Returns the uid of the current Task by namespace and name; empty: there is none."""
+"""Returns the uid of the Task that has this namespace and name now; empty if there is none."""
 
 
 class TaskFile(NamedTuple):
@@ -46,7 +46,7 @@ class TaskLogs:
         self._sweeping: asyncio.Task[None] | None = None
 
     def drop(self, namespace: str, name: str, uid_of: UidOf) -> None:
-        """Remove the files of a deleted Task. Those of a later one of its name stay."""
+        """Remove the files of a deleted Task. Files of a newer Task with its name stay."""
         self._uid_of = uid_of
         if sum(map(len, self._gone.values())) >= NAMES_MAX:
             log.warning("the files of the task %s/%s are not removed before the server starts again", namespace, name)
@@ -61,7 +61,7 @@ class TaskLogs:
             self._sweeping = asyncio.create_task(self._sweep(uid_of, time.time()), name="files of tasks left behind")
 
     async def close(self) -> None:
-        """End the removals."""
+        """Wait for the removals up to END_SECONDS_MAX, then cancel them."""
         working = [task for task in (self._removing, self._sweeping) if task is not None and not task.done()]
         if working:
             await asyncio.wait(working, timeout=END_SECONDS_MAX)

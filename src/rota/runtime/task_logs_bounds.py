@@ -1,4 +1,4 @@
-"""Keeps the logs of tasks within a bound for each namespace, and below it while the disk is short, oldest first."""
+"""Keeps the tasks' logs of a namespace within a bound, and removes more while the disk is short: the oldest first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 LOGS_BYTES_MAX, LOGS_SHARE_MAX = 8 * 1024 * 1024 * 1024, 0.1
 """The bound of one namespace: the smaller of these bytes and this share of the disk."""
 KEPT_SHARE = 0.75
-"""The share of its bound, or of its size while the disk is short, that a namespace keeps."""
+"""The share that a trimmed namespace keeps: of its bound, or, while the disk is short, of its size."""
 BLOCK_BYTES = 512
 LOOK_SECONDS, LOOK_SHORT_SECONDS = 60.0, 2.0
 
@@ -29,7 +29,7 @@ class _Log(NamedTuple):
 
 
 async def keep_bounded(folder: Path, disk: Disk) -> None:
-    """Trim periodically, until cancelled."""
+    """Trim the logs periodically, until cancelled."""
     while True:
         is_short = disk.level != "ok"
         try:
@@ -43,7 +43,7 @@ async def keep_bounded(folder: Path, disk: Disk) -> None:
 
 
 def trim(folder: Path, disk_bytes: int, *, is_short: bool) -> None:
-    """Remove the oldest logs of namespaces above the bound; while the disk is short, also of the largest namespace."""
+    """Remove the oldest logs of namespaces above their bound. If the disk is short, also of the largest namespace."""
     most = min(LOGS_BYTES_MAX, int(disk_bytes * LOGS_SHARE_MAX))
     found = {place: _logs(place) for place in _folders(folder)}
     sizes = {place: sum(one.bytes for one in logs) for place, logs in found.items()}

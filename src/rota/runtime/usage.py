@@ -11,7 +11,7 @@ from rota.runtime.interface import Subject
 TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 _PARENT = 1
 _TIMES = slice(11, 15)
-"""The fields after the name in /proc/PID/stat with the time of a process, and of children that it has waited for."""
+"""The fields, after the name in /proc/PID/stat, of a process's CPU time and that of children it has waited for."""
 
 
 class _Process(NamedTuple):
@@ -20,9 +20,10 @@ class _Process(NamedTuple):
 
 
 def cpu_seconds(running: Mapping[Subject, Sequence[int]]) -> dict[Subject, float]:
-    """Return the CPU seconds of each instance since it began. `running`: the processes that each was started as.
+    """Return the CPU seconds of each instance since it began.
 
-    An instance with an ended process among these is left out: its time is no longer known.
+    `running`: the processes that were started for each. An instance is left out if one of them has ended, because its
+    time is no longer known.
     """
     processes = _processes()
     children: dict[int, list[int]] = {}

@@ -1,12 +1,11 @@
 """Writes files of Secrets and ConfigMaps to folders of the host, which an instance sees read-only.
 
-- An instance sees each file in its old or its new version, never half of one, and no temporary file: these are beside
-  the folder.
-- Only the instance's uid can read the files; without one, Rota's, which the instance has then.
+- An instance sees each file in its old or its new version, never a part of one. Temporary files are outside the folder.
+- Only the instance's uid can read the files. An instance without a uid of its own has Rota's.
 - The folder holds exactly the given files, whatever was there before: links, folders, other files. No link is followed.
 
-For one writer at a time. The next write repairs what a crash left. Nothing is synced, since all files are compared
-before an instance starts.
+Only one writer may run at a time. The next write repairs what a crash left. Nothing is synced, because all files are
+compared before an instance starts.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pathlib import Path
 FILE_MODE = 0o400
 FILE_MODE_FOR_ALL, FOLDER_MODE_FOR_ALL = 0o444, 0o755
 SHARED_FOLDER_MODE = 0o500
-"""The mode of a folder that belongs to the instance's uid: root can write to it all the same."""
+"""The mode of a folder that belongs to the instance's uid. Root can still write to it."""
 OWN_FOLDER_MODE = 0o700
 """The mode of a folder that belongs to Rota's own uid, which needs write access to replace and remove files."""
 NAME_BYTES_MAX = 255
@@ -35,10 +34,10 @@ _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 def write_all(
     top: Path, wanted: Mapping[str, Mapping[str, bytes]], *, uid: int | None, for_all: bool = False
 ) -> dict[str, Path]:
-    """Write files to folders below `top`, and return those. Both are by the path of the folder in the instance.
+    """Write files to folders below `top`. Return these folders, by their paths in the instance.
 
-    A path keeps its folder, which a running instance has mounted. The folder of a path that has no files any more is
-    emptied, and stays.
+    A path keeps its folder, because a running instance has mounted it. The folder of a path that is not wanted any more
+    is emptied, and stays.
     """
     folders = {place: top / _folder_name(place) for place in wanted}
     top.mkdir(mode=OWN_FOLDER_MODE, exist_ok=True)

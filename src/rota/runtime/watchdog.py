@@ -42,43 +42,43 @@ from rota.runtime.space import MIB, low_bytes, low_inodes
 log = logging.getLogger(__name__)
 
 SCRATCH_BYTES_MAX = 10 * 1024 * MIB
-"""The most that an instance without storage may have in its folder."""
+"""The most bytes that an instance without storage may have in its folder."""
 MEASURE_SECONDS = 2.0
 """The least seconds between two rounds."""
 SHARE = 0.05
-"""The share of a processor that measuring takes while there is no hurry."""
+"""The largest share of a processor that measuring takes, unless there is hurry."""
 HURRY_BYTES = 64 * MIB
-"""A loss of so much space since the last round is a reason to hurry."""
+"""Measuring hurries when the disk has lost so much free space since the last round."""
 PRESSURE_SECONDS = 1.0
-"""The least seconds between two reports of DiskPressure: the space of the first must be freed before."""
+"""The least seconds between two reports of DiskPressure. The space of the first has to be freed before the next."""
 BREATH_SECONDS_MAX = 0.5
 UNSURE_ROUNDS = 2
-"""An instance is stopped while it is measured after so many rounds that may have missed files."""
+"""After so many rounds that may have missed files, an instance is stopped while it is measured."""
 FROZEN_SHARE, FROZEN_SHARE_HURRY = 0.05, 0.3
-"""The largest share of its time that an instance is stopped."""
+"""The largest share of its time for which an instance may be stopped, without and with hurry."""
 FROZEN_SECONDS_MAX = 30.0
-"""The most that a measurement of a stopped instance takes; a longer one fails."""
+"""The most seconds that the measurement of a stopped instance takes. A longer one fails."""
 FROZEN = "frozen"
-"""The file in the home with the processes that are stopped, for the next server."""
+"""The file in the home that lists the stopped processes, for the next server."""
 NAMELESS_ROUNDS = 5
-"""Files without a name are measured once in so many rounds while there is no hurry: every process is inspected."""
+"""Unless there is hurry, files without a name are measured once in so many rounds: all processes are inspected."""
 
 ROUND_SECONDS_MAX = 5.0
-"""The most that a round waits for the measurements of tenants. Longer ones go on during the next rounds."""
+"""The most seconds for which a round waits for measurements. Longer ones continue during the next rounds."""
 TENANTS_AT_ONCE_MAX = 16
 """The most tenants that are measured at once."""
 
 UNSEEN_LOOKS_MAX = 3
-"""Looks in a row that may find files in flight to a connection that the instance has not accepted."""
+"""The most looks in a row that may find files in flight to a connection which the instance has not accepted."""
 
 
 class Bound(msgspec.Struct):
-    """The folder of an instance and its bound on the disk. Kept on disk for the next server."""
+    """The folder of an instance and its disk bound. Kept on disk for the next server."""
 
     folder: str
     bytes_max: int
     is_promised: bool
-    """The bound is the size of its storage; False: it is the default."""
+    """True if the bound is the size of the instance's storage; False for the default."""
 
 
 class RunningInstance(NamedTuple):
@@ -94,11 +94,11 @@ class Unsure(NamedTuple):
     rounds: int = 0
     """Uncertain measurements in a row."""
     due: float = float("-inf")
-    """The time from which it may be stopped again."""
+    """The time from which the instance may be stopped again."""
     last: Used = Used(0)
     """The last certain measurement."""
     restless: int = 0
-    """Number of times in a row that it evaded being stopped."""
+    """Number of times in a row that the instance evaded being stopped."""
 
 
 class Watchdog:
@@ -122,12 +122,12 @@ class Watchdog:
         self._over: dict[Subject, Overuse] = {}
         self._unsure: dict[Subject, Unsure] = {}
         self._unseen: dict[Subject, int] = {}
-        """Looks in a row that found files in flight that could not be inspected."""
+        """Number of looks in a row that found files in flight which could not be inspected."""
         self._found: dict[Subject, Used] = {}
         self._took: dict[Subject, float] = {}
-        """Seconds of the last measurement of each instance."""
+        """The duration of the last measurement of each instance."""
         self._measuring: dict[str, asyncio.Task[None]] = {}
-        """Measurements that run, by tenant."""
+        """Running measurements, by tenant."""
         self._threads = ThreadPoolExecutor(TENANTS_AT_ONCE_MAX, "rota-watchdog")
         self._frozen: list[int] = []
         self._noting = threading.Lock()
@@ -135,7 +135,7 @@ class Watchdog:
         self._note = disk.home / FROZEN
 
     def over(self, subject: Subject) -> Overuse | None:
-        """Return why an instance must end, if it must."""
+        """Return why an instance must end, or None if it need not."""
         return self._over.get(subject)
 
     async def run(self) -> None:
@@ -174,7 +174,7 @@ class Watchdog:
     async def _measure_all(
         self, running: Mapping[Subject, RunningInstance], nameless: Mapping[Subject, int | None]
     ) -> None:
-        """Measure all instances. Return after ROUND_SECONDS_MAX though some tenants may take longer."""
+        """Measure all instances. Return after ROUND_SECONDS_MAX, even if tenants are still being measured."""
         tenants: dict[str, list[Subject]] = {}
         # The fastest of the last round first.
         for subject in sorted(running, key=lambda one: self._took.get(one, 0.0)):
@@ -191,7 +191,7 @@ class Watchdog:
             task.result()
 
     async def _measure(self, these: Mapping[Subject, RunningInstance], nameless: Mapping[Subject, int | None]) -> None:
-        """Measure instances one after the other."""
+        """Measure the instances of one tenant, one after the other."""
         loop = asyncio.get_running_loop()
         for subject, watched in these.items():
             bound, began = watched.bound, time.monotonic()
@@ -213,7 +213,7 @@ class Watchdog:
                 self._name(subject, "StorageExceeded", _exceeded(found, bound))
 
     def _press(self, found: Mapping[Subject, tuple[Used, Bound]]) -> None:
-        """While the disk is short, report the instance that uses most, if that is enough to matter."""
+        """If the disk is short, report the instance that uses most of it, unless that is too little to help."""
         space, now = self._disk.space, self._clock()
         if self._disk.level == "ok" or now - self._pressed_at < PRESSURE_SECONDS:
             return
@@ -231,7 +231,7 @@ class Watchdog:
         most = max(amounts, key=lambda one: amounts[one], default=None)
         if most is not None and amounts[most] >= enough and most not in self._over:
             self._pressed_at = now
-            message = f"the disk of the server is short of space, and it has most of it: {_said(found[most][0])}"
+            message = f"the disk of the server is short of space, and it has most of it: {_size_text(found[most][0])}"
             self._name(most, "DiskPressure", f"{message}; declare storage of the size that it needs")
 
     def _name(self, subject: Subject, reason: Literal["StorageExceeded", "DiskPressure"], message: str) -> None:
@@ -240,7 +240,7 @@ class Watchdog:
         self._notify(subject)
 
     def _measured(self, subject: Subject, watched: RunningInstance) -> Used:
-        """Measure an instance, and stop it meanwhile if needed. Called in a thread."""
+        """Measure an instance, and stop it meanwhile if needed. Runs in a thread."""
         began = time.monotonic()
         found = used(Path(watched.bound.folder), breathe=self._breathe)
         self._breathe(min(time.monotonic() - began, BREATH_SECONDS_MAX * SHARE))
@@ -274,13 +274,13 @@ class Watchdog:
         try:
             with frozen(watched.pids) as stopped:
                 found = used(Path(watched.bound.folder), breathe=check)
-                stillness = stopped.so_far()
+                stillness = stopped.check()
                 return found._replace(is_whole=stillness.is_whole), stillness.is_restless
         finally:
             self._note_frozen(watched.pids, False)
 
     def _note_frozen(self, pids: Sequence[int], is_frozen: bool) -> None:
-        """Note stopped processes for the next server, which continues them if this one is killed."""
+        """Note stopped processes for the next server, which continues them if this server is killed."""
         with self._noting:
             self._frozen = [pid for pid in self._frozen if pid not in pids] + [*pids] * is_frozen
             if self._frozen:
@@ -296,7 +296,7 @@ class Watchdog:
             self._note.unlink()
 
     def _breathe(self, seconds: float) -> None:
-        """Pause the measuring thread for its share of the processor. Raises OSError when the watchdog ends."""
+        """Pause the measuring thread to hold its share of the processor. Raises OSError when the watchdog ends."""
         if self._stopping.is_set() or (
             not self._hurries() and self._stopping.wait(min(seconds / SHARE * len(self._measuring), BREATH_SECONDS_MAX))
         ):
@@ -324,16 +324,16 @@ def read_bound(path: Path) -> Bound | None:
 
 def _exceeded(found: Used, bound: Bound) -> str:
     if bound.is_promised:
-        return f"it has {_said(found)} in its storage, whose size is {_shown(bound.bytes_max)}"
-    most = f"{_said(found)} on the disk, and without storage it may have {_shown(bound.bytes_max)}"
+        return f"it has {_size_text(found)} in its storage, whose size is {_bytes_text(bound.bytes_max)}"
+    most = f"{_size_text(found)} on the disk, and without storage it may have {_bytes_text(bound.bytes_max)}"
     return f"it has {most}; declare storage of the size that it needs"
 
 
-def _said(found: Used) -> str:
-    """Return the size for people, with the number of files if that makes up most of it."""
+def _size_text(found: Used) -> str:
+    """Return the size as text, with the number of files if their least sizes make up most of it."""
     by_number = found.files * FILE_BYTES_MIN * 2 > found.bytes
-    return f"{_shown(found.bytes)} with {found.files} files" if by_number else _shown(found.bytes)
+    return f"{_bytes_text(found.bytes)} with {found.files} files" if by_number else _bytes_text(found.bytes)
 
 
-def _shown(count: int) -> str:
+def _bytes_text(count: int) -> str:
     return f"{count / MIB:.1f} MiB" if count < 1024 * MIB else f"{count / MIB / 1024:.1f} GiB"

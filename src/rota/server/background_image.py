@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from rota.runtime.container import Engine, available
-from rota.runtime.container.client import ask
+from rota.runtime.container.client import run_program
 from rota.runtime.container.dialect import DIALECTS, Facts, base
 from rota.runtime.container.images import LOOK_SECONDS_MAX, check_reference
 from rota.runtime.interface import Refused
@@ -126,23 +126,23 @@ async def _check_holds_rota(container: Container) -> None:
     facts, image = container
     name = f"rota-image-{uuid.uuid4().hex}"
     options = ["--rm", f"--name={name}", "--network=none", "--pull=never", "--log-driver=none", *facts.run_options]
-    said = await ask(
+    said = await run_program(
         [*base(facts), "run", *options, "--entrypoint=rota", image, "version"], seconds_max=RUN_SECONDS_MAX
     )
     if said.code != 0:
         # It may exist nevertheless.
         await Engine(facts).remove(name)
-        raise CannotRun(f"the image {image} does not run `rota`, which has to be on its path: {said.words}")
+        raise CannotRun(f"the image {image} does not run `rota`, which has to be on its path: {said.failure}")
 
 
 async def _is_there(facts: Facts, image: str) -> bool:
     dialect = DIALECTS[facts.engine]
-    said = await ask([*base(facts), *dialect.image, image], seconds_max=LOOK_SECONDS_MAX)
+    said = await run_program([*base(facts), *dialect.image, image], seconds_max=LOOK_SECONDS_MAX)
     if said.code == 0:
         return True
     if said.code == dialect.image_absent_code and dialect.image_absent_words in said.err.lower():
         return False
-    raise CannotRun(f"{facts.engine} cannot look for the image {image}: {said.words}")
+    raise CannotRun(f"{facts.engine} cannot look for the image {image}: {said.failure}")
 
 
 async def run(home: Path, container: Container, arguments: Sequence[str]) -> None:
@@ -172,10 +172,10 @@ async def run(home: Path, container: Container, arguments: Sequence[str]) -> Non
         image,
         *arguments,
     ]
-    said = await ask(argv, seconds_max=RUN_SECONDS_MAX)
+    said = await run_program(argv, seconds_max=RUN_SECONDS_MAX)
     if said.code != 0:
         await remove(home)
-        raise CannotRun(f"{facts.engine} cannot run the image {image}: {said.words}")
+        raise CannotRun(f"{facts.engine} cannot run the image {image}: {said.failure}")
 
 
 def _mounted(home: Path) -> str:
@@ -191,7 +191,7 @@ async def is_running(home: Path) -> bool:
     if note is None:
         return False
     asked = [*base(note.facts), "container", "inspect", "--format={{.State.Running}}", note.name]
-    return (await ask(asked, seconds_max=LOOK_SECONDS_MAX)).out.strip() == "true"
+    return (await run_program(asked, seconds_max=LOOK_SECONDS_MAX)).out.strip() == "true"
 
 
 async def words_of(home: Path) -> list[bytes]:
@@ -199,7 +199,9 @@ async def words_of(home: Path) -> list[bytes]:
     note = _noted(home)
     if note is None:
         return []
-    said = await ask([*base(note.facts), "logs", f"--tail={WORDS_LINES}", note.name], seconds_max=LOOK_SECONDS_MAX)
+    said = await run_program(
+        [*base(note.facts), "logs", f"--tail={WORDS_LINES}", note.name], seconds_max=LOOK_SECONDS_MAX
+    )
     return f"{said.out}{said.err}".encode().splitlines()[-WORDS_LINES:]
 
 

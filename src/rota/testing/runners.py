@@ -194,7 +194,7 @@ class MemoryRunners(Runners):
     def answer(self, subject: Subject, called: Called) -> None:
         """End a call, if it is in progress."""
         if self.calls.get(subject, {}).pop(called.id, None) is not None:
-            asyncio.get_running_loop().call_soon(self._take, subject, called)
+            asyncio.get_running_loop().call_soon(self._handle, subject, called)
 
     def _end(self, subject: Subject, outcome: Outcome) -> None:
         self.pending.setdefault(subject, {})[outcome.id] = outcome

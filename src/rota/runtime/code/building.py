@@ -1,7 +1,7 @@
 """Runs the command of a build within bounds of time, processes, memory and disk.
 
 A cgroup limits processes and memory where one can be made. All bounds are also checked periodically, and a build that
-exceeds one is killed: for a moment it may have more. A build ends with its first process, which is the sandbox's.
+exceeds one is killed: it may exceed them until the next check. A build ends with its first process, the sandbox's.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from rota.runtime.space import Shortage
 
 BUILD_SECONDS_MAX = 600.0
 PIDS_MAX = 1024
-"""Processes and threads."""
+"""The most processes and threads of one build."""
 PIDS_SPARE = 64
-"""Processes that the cgroup allows beyond PIDS_MAX: a build that is refused one may hang, and is to be killed."""
+"""The cgroup allows this many processes beyond PIDS_MAX. A build whose fork fails may hang; so it is killed before."""
 DISK_BYTES_MAX = 10 * 1024 * 1024 * 1024
 FILES_OPEN_MAX = 4096
-"""Descriptors of one process."""
+"""The most descriptors of one process."""
 OUTPUT_BYTES_MAX = 256 * 1024
-"""The end of its output that is kept, to find the cause of a failure."""
+"""The most bytes of a build's output that are kept, from its end: they show the cause of a failure."""
 LOOK_SECONDS = 0.25
 DISK_SECONDS, DISK_SHARE = 1.0, 0.2
-"""The least seconds between two looks at the disk, and the most that these take, as a share of the time."""
+"""The least seconds between two measurements of the disk, and the largest share of the time that they may take."""
 GROUP_SECONDS_MAX, PAUSE_SECONDS = 2.0, 0.01
 _BUILD = Subject("", "build", "")
 _SHELL = """\
@@ -165,11 +165,11 @@ class Building:
 
 
 def _check_disk(pid: int, folders: Sequence[Path]) -> bool:
-    """Raise Exceeded if a build has too much on the disk. Return whether its processes could not be stopped for it."""
+    """Raise Exceeded if a build uses too much of the disk. Return whether its processes evaded being stopped."""
     found, is_restless = _used(folders), False
     if not found.is_whole:
         with frozen([pid]) as stopped:
-            found, is_restless = _used(folders), stopped.so_far().is_restless
+            found, is_restless = _used(folders), stopped.check().is_restless
     device = folders[0].stat().st_dev
     nameless = nameless_bytes({_BUILD: [pid]}, device).get(_BUILD, 0)
     if nameless is None or found.bytes + nameless > DISK_BYTES_MAX:
@@ -199,7 +199,7 @@ def _kill(process: asyncio.subprocess.Process) -> None:
 
 
 class _Group:
-    """The cgroups of one build, as far as this host lets us make them."""
+    """The cgroups of one build, for those limits that this host lets Rota set."""
 
     def __init__(self, name: str, limits: dict[str, float], nets: Nets) -> None:
         found = cgroup.limited(name, limits)
@@ -213,15 +213,15 @@ class _Group:
         rest = {limit: value for limit, value in limits.items() if limit not in held}
         self._rest = self._controllers.hold("build", rest, tenant="build")
         self.held = {*held, *self._rest.paths}
-        """The names of the limits that they hold."""
+        """The names of the limits that these cgroups enforce."""
         self.files = [*([self._group.procs_file] if self._group else ()), *self._rest.procs_files]
-        """The files of cgroups to which a process writes itself to join them."""
+        """The `cgroup.procs` files to which a process writes itself to join these cgroups."""
 
     def was_out_of_memory(self) -> bool:
         return self._rest.was_out_of_memory() or (self._group is not None and self._group.was_out_of_memory())
 
     def remove(self) -> None:
-        """Kill what is left in them, and remove them. Waits for killed processes up to GROUP_SECONDS_MAX."""
+        """Kill the processes that are left in the cgroups, and remove the cgroups. Waits up to GROUP_SECONDS_MAX."""
         deadline = time.monotonic() + GROUP_SECONDS_MAX
         if self._group is not None:
             with contextlib.suppress(OSError):

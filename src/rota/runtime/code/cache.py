@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from rota.api.field_rules import whole
 from rota.runtime.blobs import Blobs
-from rota.runtime.code.places import CODE, FOLDER_MODE, cached, coming, is_there
+from rota.runtime.code.places import CODE, FOLDER_MODE, cached, is_there, new_folder
 from rota.runtime.modes import TooDeep, take_over
 from rota.runtime.paths import UnsafeName, below
 from rota.trees.archive import Archive
@@ -23,7 +23,7 @@ UNPACKED_BYTES_MAX = 512 * 1024 * 1024
 FILES_MAX = 20_000
 FILE_MODE, PROGRAM_MODE = 0o644, 0o755
 INLINE_COMMAND = "main"
-"""The file of the inline code of a command."""
+"""The name of the file that holds the inline code of a command."""
 
 
 class CodeRefused(Exception):  # noqa: N818 - says what became of it
@@ -35,13 +35,13 @@ class CodeRefused(Exception):  # noqa: N818 - says what became of it
 
 
 def inline_file(entrypoint: str) -> str:
-    """Return the path of inline code: the module that the entrypoint names, or without one INLINE_COMMAND."""
+    """Return the path of inline code: that of the entrypoint's module, or INLINE_COMMAND if there is no entrypoint."""
     module = entrypoint.partition(":")[0]
     return f"{module.replace('.', '/')}.py" if module else INLINE_COMMAND
 
 
 def inline_place(folder: Path, entrypoint: str) -> Path:
-    """Return the path of inline code in a folder. Raises `CodeRefused` for one that leaves it."""
+    """Return the path of inline code in a folder. Raises `CodeRefused` for a path that leaves the folder."""
     try:
         return below(folder, *inline_file(entrypoint).split("/"))
     except UnsafeName as error:
@@ -50,7 +50,7 @@ def inline_place(folder: Path, entrypoint: str) -> Path:
 
 
 def inline_digest(text: str, entrypoint: str) -> str:
-    """Return the digest of inline code. The name of its file is part of it."""
+    """Return the digest of inline code. It covers the name of the code's file, too."""
     whole = f"{inline_file(entrypoint)}\0{text}".encode()
     return f"sha256:{hashlib.sha256(whole).hexdigest()}"
 
@@ -69,7 +69,7 @@ class CodeCache:
         """Write inline code, unless it is there, and return its digest."""
         digest = inline_digest(text, entrypoint)
         if not self.has(digest):
-            with coming(self._folder(digest)) as folder:
+            with new_folder(self._folder(digest)) as folder:
                 file = inline_place(folder, entrypoint)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text, encoding="utf-8")
@@ -88,7 +88,7 @@ class CodeCache:
                 if f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" != digest:
                     raise CodeRefused("CodeDamaged", f"the blob {digest} is damaged; deploy it anew")
                 file.seek(0)
-                with coming(self._folder(digest)) as folder:
+                with new_folder(self._folder(digest)) as folder:
                     _extract(file, folder)
                     take_over(folder, _mode)
         except FileNotFoundError:
@@ -101,7 +101,7 @@ class CodeCache:
 
 
 def _extract(file: BinaryIO, folder: Path) -> None:
-    """Unpack a tar by `rota.trees`: Python's own filter against members that leave the folder is not in every 3.11."""
+    """Unpack a tar by `rota.trees`: not every Python 3.11 has the filter that refuses members outside the folder."""
     archive = Archive()
     at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -121,5 +121,5 @@ def _extract(file: BinaryIO, folder: Path) -> None:
 
 
 def _mode(found: int) -> int:
-    """Return the mode of unpacked code: readable for the uid that runs it, whatever the umask of this process is."""
+    """Return the mode of an unpacked file: the uid that runs it can read it, whatever the umask of this process."""
     return FOLDER_MODE if stat.S_ISDIR(found) else PROGRAM_MODE if found & stat.S_IXUSR else FILE_MODE

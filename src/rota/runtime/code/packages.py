@@ -22,7 +22,7 @@ from rota.runtime.code.building import Building, Exceeded
 from rota.runtime.code.cache import FILE_MODE, CodeRefused
 from rota.runtime.code.pip_failures import cause, is_unexplained, redacted, unanswered
 from rota.runtime.code.pip_settings import PROXIES, Settings, settings
-from rota.runtime.code.places import FOLDER_MODE, PACKAGES, begun, cached, finished, is_there, packages_log
+from rota.runtime.code.places import FOLDER_MODE, PACKAGES, begin_folder, cached, finish_folder, is_there, packages_log
 from rota.runtime.defaults import default_memory
 from rota.runtime.egress.program import REFUSED
 from rota.runtime.egress.refusals import refusals
@@ -62,7 +62,7 @@ class Packages:
     """Installs packages for all functions of a home."""
 
     def __init__(self, home: Path, policy: Policy = NO_POLICY) -> None:
-        """`policy`: the network of pip, whoever requires the packages."""
+        """`policy`: the network that pip gets, whichever tenant's function requires the packages."""
         self._home = home.absolute()
         self._policy = policy
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
@@ -74,7 +74,7 @@ class Packages:
         self._tenants: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._lists: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._there: dict[str, asyncio.Event] = {}
-        """Set when a list is installed, whichever tenant's installation did it."""
+        """Set once a list of requirements is installed, by whichever tenant's installation."""
 
     def has(self, name: str) -> bool:
         return is_there(cached(self._home, PACKAGES, name))
@@ -82,10 +82,10 @@ class Packages:
     async def install(self, requirements: Sequence[str], *, needs_sandbox: bool = False, tenant: str = "") -> None:
         """Install packages, unless they are there. Raises `CodeRefused`.
 
-        Tenants take turns, however many of their functions wait. A list that several tenants require is installed once,
-        in the first of their turns.
-
-        `needs_sandbox`: refuse where the host can make no sandbox, since a build runs code of the package.
+        Tenants take turns, however many of their functions wait. If several tenants require the same list, the first
+        turn
+        installs it for all. `needs_sandbox`: refuse on a host that can make no sandbox, since a build runs code of the
+        package.
         """
         name = environment_name(requirements)
         if self.has(name):
@@ -134,10 +134,10 @@ class Packages:
     async def _build(self, name: str, requirements: Sequence[str]) -> None:
         async with self._at_once:
             whole = cached(self._home, PACKAGES, name)
-            folder = await asyncio.to_thread(begun, whole)
+            folder = await asyncio.to_thread(begin_folder, whole)
             try:
                 await self._run_pip(folder, name, requirements)
-                await asyncio.to_thread(finished, folder, whole)
+                await asyncio.to_thread(finish_folder, folder, whole)
             finally:
                 # In the background: the folder of a build may be large.
                 self._removals.add(folder)

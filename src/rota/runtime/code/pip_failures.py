@@ -12,7 +12,7 @@ LINE_CHARACTERS_MAX = 300
 VERSIONS_SHOWN_MAX = 5
 """The most versions of a package in a message; the newest are shown."""
 SECRET_CHARACTERS_MIN = 4
-"""Shorter secrets are hidden in addresses only: hidden everywhere, they would make a text unreadable."""
+"""The least length of a secret that is hidden everywhere in a text. Shorter ones are hidden in addresses only."""
 HIDDEN = "****"
 _USER = re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://)[^/?#\s\"']{1,1000}@", re.IGNORECASE)
 _ERROR = re.compile(r"^(ERROR|error): |^× ")
@@ -61,7 +61,7 @@ class Cause(NamedTuple):
 
 
 def cause(said: str, code: int) -> Cause:
-    """Return the cause of a failure, by the output of pip and its exit code."""
+    """Return the cause of a failure, from the output of pip and its exit code."""
     shown = "; ".join(errors_in(said)) or f"pip ended with {code}"
     if _UNTRUSTED.search(said) and not _REACHED.search(said):
         detail = _UNTRUSTED_DETAIL.search(said)
@@ -98,7 +98,7 @@ def cause(said: str, code: int) -> Cause:
 
 
 def is_unexplained(said: str) -> bool:
-    """Report whether an index may not have answered: many versions of pip report that only with -vv."""
+    """Report whether pip has to run again with -vv to show why: many versions name an unreachable index only there."""
     return "(from versions: none)" in said and cause(said, 1).reason == NOT_FOUND
 
 
@@ -108,7 +108,7 @@ def unanswered(said: str) -> str:
 
 
 def errors_in(said: str) -> list[str]:
-    """Return the lines that pip marks as errors; without any, the last two that are not warnings."""
+    """Return the lines that pip marks as errors; if there are none, its last two lines that are not warnings."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     found = [line for line in lines if _ERROR.match(line)]
     if not found:
@@ -117,7 +117,7 @@ def errors_in(said: str) -> list[str]:
 
 
 def _built(said: str) -> str:
-    """Return the package whose build failed, as far as the output shows it."""
+    """Return the name of the package whose build failed, if the output shows it."""
     before = said[: found.start()] if (found := _BUILD.search(said)) else said
     names = _AT.findall(before)
     return names[-1].rpartition("/")[2] if names else "a package"

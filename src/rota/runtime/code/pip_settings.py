@@ -31,13 +31,13 @@ CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 """Variables that name proxies, in capitals or not."""
 SECTIONS = ("global", "install")
-"""Sections of a configuration file that count, the later over the earlier."""
+"""Sections of a configuration file that are used; later ones override earlier ones."""
 INSIDE = "/rota/pip"
 """The folder in a sandbox for files and folders that settings name."""
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """The largest file that is copied into the sandbox."""
 OTHERS_MAY = 0o5
-"""Mode bits that a folder must have for others: if Rota is root, builds run as a user of their own."""
+"""Mode bits that a folder must grant to others: if Rota is root, builds run as another user."""
 
 
 class Settings(NamedTuple):
@@ -57,7 +57,7 @@ class Settings(NamedTuple):
 
 
 def settings(environment: Mapping[str, str], *, home: Path, is_sandboxed: bool) -> Settings:
-    """Return the current settings. `home` is Rota's, which no build may see."""
+    """Return the current settings. `home`: the home of Rota, which is hidden from every build."""
     options = _options(environment)
     making = _Making(environment, home, is_sandboxed=is_sandboxed)
     lines = [f"{name} = {making.value(name, value)}" for name, value in options.items()]
@@ -77,7 +77,7 @@ def settings(environment: Mapping[str, str], *, home: Path, is_sandboxed: bool) 
 
 
 def _options(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the used options of the configuration files and the environment."""
+    """Return the options of the configuration files and the environment, without those that Rota ignores."""
     found: dict[str, str] = {}
     for section in SECTIONS:
         for file in _config_files(environment):
@@ -134,7 +134,7 @@ class _Making:
         self.notes: list[str] = []
 
     def value(self, name: str, value: str) -> str:
-        """Return the value of an option, with the paths in the sandbox."""
+        """Return the value of an option with its local paths replaced by paths in the sandbox."""
         if name in FILES:
             return " ".join(filter(None, (self.shown(name, each) for each in value.split())))
         if name in SOURCES:
@@ -150,7 +150,7 @@ class _Making:
         return value
 
     def shown(self, name: str, value: str) -> str:
-        """Return the path of a local file or folder in the sandbox; empty: it is not shown there."""
+        """Return the path in the sandbox of a local file or folder, or an empty string if it is not shown there."""
         path = Path(os.path.expanduser(value)).absolute()
         if not path.exists():
             self._note(name, f"there is no {path}")
@@ -166,7 +166,7 @@ class _Making:
         return self._places[path]
 
     def _bind(self, name: str, path: Path, place: str) -> bool:
-        """Bind a file or folder into the sandbox. Returns False if it must not be shown."""
+        """Bind a file or folder into the sandbox. Returns False if a build must not see it."""
         real = path.resolve()
         homes = (self._home, Path(self._environment.get("HOME") or Path.home()))
         if any(one.resolve().is_relative_to(real) for one in homes):
@@ -178,7 +178,7 @@ class _Making:
         return True
 
     def _copy(self, name: str, path: Path, place: str) -> bool:
-        """Copy a file into the sandbox, which may not have the right to read the original."""
+        """Copy a file into the sandbox: its user may lack the right to read the original."""
         try:
             if path.stat().st_size > FILE_BYTES_MAX:
                 raise OSError(f"it has more than {FILE_BYTES_MAX} bytes")
@@ -192,7 +192,7 @@ class _Making:
         self.notes.append(f"{name} of the server's pip configuration: {what}")
 
     def logins(self, options: Mapping[str, str]) -> str:
-        """Make a netrc file of the operator's logins for the used indexes. Return its path; empty: there are none."""
+        """Make a netrc file of the operator's logins for the used indexes. Return its path; empty without logins."""
         addresses = [urlsplit(one) for name in SOURCES for one in options.get(name, "").split()]
         hosts = {one.hostname for one in addresses if one.hostname}
         home = Path(self._environment.get("HOME") or Path.home())

@@ -14,21 +14,21 @@ from rota.runtime.workspace.discard import remove
 CODE, PACKAGES = "code", "packages"
 LOGS, LOADS = "logs", "loads"
 INSIDE = {CODE: "/rota/code", PACKAGES: "/rota/packages"}
-"""The paths in a box."""
+"""The paths of these folders in a box."""
 COMING = ".coming-"
 UNUSED_SECONDS_MIN = 300.0
-"""An unused folder is kept so long after it was made or asked for: an object that uses it may be about to come."""
+"""Seconds that an unused folder stays after it was made or asked for. The object that uses it may be written later."""
 ABANDONED_SECONDS = 3600.0
-"""A folder that was begun so long ago is not being filled any more."""
+"""The age at which an unfinished folder is removed: whoever filled it has ended."""
 REMOVE_SECONDS_MAX = 60.0
-"""The most that a removal takes; the next collection continues it."""
+"""The most seconds that one removal takes. The next collection continues it."""
 FOLDER_MODE = 0o755
 NAME = re.compile(r"[0-9a-f]{64}")
 UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,127}")
 
 
 def cached(home: Path, kind: str, name: str) -> Path:
-    """Return the path of a folder by its name, a hash. Raises ValueError for another name."""
+    """Return the path of a folder by its name, a hash. Raises ValueError for a name that is no hash."""
     if not NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name of code or packages: it has 64 hexadecimal digits")
     return home / "functions" / kind / name
@@ -42,14 +42,14 @@ def packages_log(home: Path, name: str) -> Path:
 
 
 def load_log(home: Path, uid: str) -> Path:
-    """Return the path of the log of a failed load, of the newest version of the function with this uid."""
+    """Return the path of the log of a failed load: of the newest version of the function with this uid."""
     if not UID.fullmatch(uid):
         raise ValueError(f"{uid!r} is no uid")
     return home / "functions" / LOGS / LOADS / f"{uid}.log"
 
 
 def is_there(folder: Path) -> bool:
-    """Report whether a folder is there. If so, it is kept for UNUSED_SECONDS_MIN, though nothing uses it yet."""
+    """Report whether a folder is there, and keep it for UNUSED_SECONDS_MIN from now, even if no object uses it."""
     try:
         os.utime(folder)
     except FileNotFoundError:
@@ -57,33 +57,33 @@ def is_there(folder: Path) -> bool:
     return True
 
 
-def begun(folder: Path) -> Path:
-    """Make a folder to fill, beside the given path. The caller gives it to `finished`, and removes what is left."""
+def begin_folder(folder: Path) -> Path:
+    """Make an empty folder beside the given path. The caller fills it, passes it to `finish_folder`, or removes it."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = folder.with_name(f"{COMING}{folder.name}-{os.urandom(4).hex()}")
     new.mkdir(mode=FOLDER_MODE)
     return new
 
 
-def finished(new: Path, folder: Path) -> None:
-    """Give a filled folder its name. If another one has the name by now, that one stays."""
+def finish_folder(new: Path, folder: Path) -> None:
+    """Rename a filled folder to its final path. If another one has that path already, the other one stays."""
     with contextlib.suppress(OSError):
         new.rename(folder)
 
 
 @contextlib.contextmanager
-def coming(folder: Path) -> Iterator[Path]:
-    """Yield a folder to fill. It gets the given path when the block ends without an error."""
-    new = begun(folder)
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill. It is renamed to the given path when the block ends without an error."""
+    new = begin_folder(folder)
     try:
         yield new
-        finished(new, folder)
+        finish_folder(new, folder)
     finally:
         remove(new, seconds_max=REMOVE_SECONDS_MAX)
 
 
 def collect(home: Path, kind: str, used: Collection[str]) -> list[str]:
-    """Remove folders that are not used and not new. Return their names."""
+    """Remove unused folders that are older than UNUSED_SECONDS_MIN. Return their names."""
     top = home / "functions" / kind
     gone = []
     for folder in sorted(top.iterdir()) if top.is_dir() else ():
@@ -96,7 +96,7 @@ def collect(home: Path, kind: str, used: Collection[str]) -> list[str]:
 
 
 def collect_logs(home: Path, kind: str, used: Collection[str]) -> None:
-    """Remove logs that are not used and not new. `used`: names of packages, or uids of functions."""
+    """Remove unused logs that are older than UNUSED_SECONDS_MIN. `used`: names of packages, or uids of functions."""
     top = home / "functions" / LOGS / kind
     for file in sorted(top.iterdir()) if top.is_dir() else ():
         with contextlib.suppress(FileNotFoundError):

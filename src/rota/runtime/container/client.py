@@ -22,7 +22,7 @@ PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
 TIMED_OUT = -1
 
 
-class Said(NamedTuple):
+class EngineOutput(NamedTuple):
     """The exit code and output of a program."""
 
     code: int
@@ -30,8 +30,8 @@ class Said(NamedTuple):
     err: str
 
     @property
-    def words(self) -> str:
-        """The reason of a failure: the errors at the end of its output, in one line."""
+    def failure(self) -> str:
+        """The reason of a failure for people: the errors at the end of the output, in one line."""
         lines = [line.strip() for line in (self.err.strip() or self.out.strip()).splitlines()]
         # Other lines are warnings of attempts that led to the errors.
         errors = [line for line in lines if line.lower().startswith("error")] or lines
@@ -39,12 +39,12 @@ class Said(NamedTuple):
 
 
 def environment(*more: str) -> dict[str, str]:
-    """Return the environment of an engine's program. `more`: further variables that it gets."""
+    """Return the environment of an engine's program. `more`: names of further variables to pass on."""
     passed = {name: os.environ[name] for name in (*PASSED, *more) if name in os.environ}
     return {"HOME": os.path.expanduser("~"), **passed, "PATH": os.environ.get("PATH") or PATH}
 
 
-async def ask(argv: Sequence[str], *, seconds_max: float, env: Mapping[str, str] | None = None) -> Said:
+async def run_program(argv: Sequence[str], *, seconds_max: float, env: Mapping[str, str] | None = None) -> EngineOutput:
     """Run a program to its end. One that takes too long is killed, and its code is `TIMED_OUT`."""
     try:
         process = await asyncio.create_subprocess_exec(
@@ -56,16 +56,16 @@ async def ask(argv: Sequence[str], *, seconds_max: float, env: Mapping[str, str]
             start_new_session=True,
         )
     except OSError as error:
-        return Said(127, "", f"{argv[0]}: {error.strerror}")
+        return EngineOutput(127, "", f"{argv[0]}: {error.strerror}")
     try:
         async with asyncio.timeout(seconds_max):
             out, err = await process.communicate()
     except TimeoutError:
-        return Said(TIMED_OUT, "", f"it took longer than {seconds_max:g} s")
+        return EngineOutput(TIMED_OUT, "", f"it took longer than {seconds_max:g} s")
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     assert process.returncode is not None
-    return Said(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+    return EngineOutput(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))

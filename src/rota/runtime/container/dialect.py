@@ -35,7 +35,7 @@ class Facts(Struct, frozen=True):
 
     @property
     def needed(self) -> str:
-        """The options that it needs on this host, for people."""
+        """The options that the engine needs on this host, as text."""
         return " ".join((*self.options, *self.run_options))
 
     @property
@@ -45,17 +45,17 @@ class Facts(Struct, frozen=True):
 
 
 class Dialect(NamedTuple):
-    """The options by which one engine does what both can do."""
+    """The options with which one engine does what both engines can do."""
 
     options: tuple[str, ...]
     """Options of every command, before its name."""
     run: tuple[str, ...]
-    """Options of every container, which the other engine does not need or know."""
+    """Options of every container that only this engine needs or knows."""
     image: tuple[str, ...]
     """The command that succeeds if an image is there; the reference follows it."""
     image_absent_code: int
     image_absent_words: str
-    """The exit code and words that mean that there is no such image; any other is a failure."""
+    """The exit code and words by which the engine reports a missing image. Anything else is a failure of the engine."""
     remove: tuple[str, ...]
     """The command that kills and removes a container; the name follows it. It may fail if there is none."""
     relabelled: str
@@ -91,11 +91,11 @@ DIALECTS = {"podman": PODMAN, "docker": DOCKER}
 
 
 def base(facts: Facts) -> list[str]:
-    """Return the beginning of every command of an engine."""
+    """Return the words that every command of an engine begins with."""
     return [facts.program, *DIALECTS[facts.engine].options, *facts.options]
 
 
 def in_gvisor(facts: Facts, network: str) -> list[str]:
-    """Return the options after that for containers with a kernel of their own."""
+    """Return the options of `run` for containers in gVisor."""
     # By itself it would take over an interface of the container's namespace, of which there is none.
     return [f"--runtime={facts.gvisor}", f"--runtime-flag=network={network}"]

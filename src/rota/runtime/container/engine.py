@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from rota.runtime.container import removal
-from rota.runtime.container.client import ask, environment
+from rota.runtime.container.client import environment, run_program
 from rota.runtime.container.dialect import DIALECTS, Facts, base, in_gvisor
-from rota.runtime.container.environment import carried
+from rota.runtime.container.environment import passed_environment
 from rota.runtime.container.images import Images, check_reference
 from rota.runtime.container.removal import EngineFailed
 from rota.runtime.interface import Order, Refused, Subject
@@ -78,7 +78,7 @@ class Engine:
         check_reference(order.image)
         if order.isolation == "gvisor" and not self.facts.gvisor:
             raise Refused("NotIsolated", f"isolation gvisor was asked for: {self.facts.no_gvisor}")
-        env = carried(order.env)
+        env = passed_environment(order.env)
         if storage is not None:
             storage[0].chmod(STORAGE_MODE)
         instance = f"{order.subject.namespace}/{order.subject.name}"
@@ -120,7 +120,7 @@ class Engine:
 
         When it is killed, `argv` runs on until the container ends.
         """
-        brought = carried(env)
+        brought = passed_environment(env)
         options = ["--interactive", *(["--tty"] if tty else ()), *([f"--workdir={cwd}"] if cwd else ())]
         made = [*brought.launcher, *base(self.facts), "exec", *options, *brought.options, name, *argv]
         return Command(made, {**environment(), **brought.env})
@@ -134,13 +134,13 @@ class Engine:
     async def is_running(self, name: str) -> bool:
         """Report whether a container exists, and its program has been started."""
         asked = [*base(self.facts), "container", "inspect", f"--format={IS_RUNNING}", name]
-        said = await ask(asked, seconds_max=INSPECT_SECONDS_MAX)
+        said = await run_program(asked, seconds_max=INSPECT_SECONDS_MAX)
         return said.code == 0 and said.out.strip() == "true"
 
     async def pid(self, name: str) -> int | None:
         """Return the pid of a container's first process on this host; None: it has none."""
         asked = [*base(self.facts), "container", "inspect", f"--format={PID}", name]
-        said = await ask(asked, seconds_max=INSPECT_SECONDS_MAX)
+        said = await run_program(asked, seconds_max=INSPECT_SECONDS_MAX)
         text = said.out.strip()
         return int(text) if said.code == 0 and text.isdigit() and text != "0" else None
 

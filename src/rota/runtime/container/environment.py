@@ -33,18 +33,18 @@ PROGRAMS_OWN = re.compile(
 )
 
 
-class Carried(NamedTuple):
-    """The parts of a command that pass its environment into a container."""
+class PassedEnvironment(NamedTuple):
+    """The parts of an engine's command that pass the environment of a container."""
 
     launcher: list[str]
-    """Words before the engine's program."""
+    """Words to put before the engine's program."""
     options: list[str]
     """Options of `run` or `exec`."""
     env: dict[str, str]
     """Variables of the command."""
 
 
-def carried(given: Mapping[str, str]) -> Carried:
+def passed_environment(given: Mapping[str, str]) -> PassedEnvironment:
     """Return how to pass an environment. Raises `Refused` for a variable that cannot be passed."""
     for name, value in given.items():
         if not NAME.fullmatch(name) or "\0" in value:
@@ -57,7 +57,7 @@ def carried(given: Mapping[str, str]) -> Carried:
     packed = {f"{launch.PACKED}{index}": line for index, line in enumerate(lines)}
     options = [*_file(lines), *(f"--env={name}" for name in beside)]
     launcher = [os.path.realpath(sys.executable), "-I", "-S", launch.__file__] if lines else []
-    return Carried(launcher, options, {**beside, **packed})
+    return PassedEnvironment(launcher, options, {**beside, **packed})
 
 
 def _file(lines: Sequence[str]) -> Iterator[str]:

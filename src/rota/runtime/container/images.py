@@ -7,7 +7,7 @@ import re
 from weakref import WeakValueDictionary
 
 from rota.api.field_rules import IMAGE
-from rota.runtime.container.client import PROXIES, Said, ask, environment
+from rota.runtime.container.client import PROXIES, EngineOutput, environment, run_program
 from rota.runtime.container.dialect import DIALECTS, Facts, base
 from rota.runtime.container.removal import EngineFailed
 from rota.runtime.interface import Refused
@@ -29,7 +29,7 @@ TRANSPORTS = frozenset(
         *("oci", "oci-archive", "ostree", "sif", "tarball"),
     )
 )
-"""Prefixes with which podman reads a file of the host as an image, also with --pull=never."""
+"""Prefixes of references that podman reads as a file of the host, even with --pull=never."""
 
 
 class Images:
@@ -38,7 +38,7 @@ class Images:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._dialect = DIALECTS[facts.engine]
-        self._pulls: dict[tuple[str, str], asyncio.Task[Said]] = {}
+        self._pulls: dict[tuple[str, str], asyncio.Task[EngineOutput]] = {}
         """Pulls that run or wait, by tenant and image."""
         self._at_once = asyncio.Semaphore(PULLS_MAX)
         self._tenants: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
@@ -65,7 +65,7 @@ class Images:
         said = await self._pulled(reference, tenant)
         if said.code != 0:
             raise Refused(
-                "ImageUnavailable", f"the image {reference} is not on this host and cannot be pulled: {said.words}"
+                "ImageUnavailable", f"the image {reference} is not on this host and cannot be pulled: {said.failure}"
             )
 
     async def _is_there(self, reference: str) -> bool:
@@ -75,10 +75,10 @@ class Images:
         if said.code == self._dialect.image_absent_code and self._dialect.image_absent_words in said.err.lower():
             return False
         # A failure of the engine, not a missing image.
-        raise EngineFailed(f"{self._facts.engine} cannot look for the image {reference}: {said.words}")
+        raise EngineFailed(f"{self._facts.engine} cannot look for the image {reference}: {said.failure}")
 
-    async def _pulled(self, reference: str, tenant: str) -> Said:
-        """Pull an image. Callers of the same tenant share one pull, which goes on if one of them is cancelled."""
+    async def _pulled(self, reference: str, tenant: str) -> EngineOutput:
+        """Pull an image. Callers of the same tenant share one pull; cancelling one of them does not stop it."""
         key = (tenant, reference)
         pull = self._pulls.get(key)
         if pull is None:
@@ -87,18 +87,18 @@ class Images:
             pull.add_done_callback(lambda _: self._pulls.pop(key))
         return await asyncio.shield(pull)
 
-    async def _pull(self, reference: str, tenant: str) -> Said:
+    async def _pull(self, reference: str, tenant: str) -> EngineOutput:
         of_tenant = self._tenants.setdefault(tenant, asyncio.Semaphore(PULLS_OF_ONE_MAX))
         of_image = self._locks.setdefault(reference, asyncio.Lock())
         async with of_tenant, of_image:
             # A pull of another tenant may have brought it meanwhile.
             if await self._is_there(reference):
-                return Said(0, "", "")
+                return EngineOutput(0, "", "")
             async with self._at_once:
                 return await self._ask("pull", "--quiet", qualified(reference), seconds_max=PULL_SECONDS_MAX)
 
-    async def _ask(self, *arguments: str, seconds_max: float) -> Said:
-        return await ask([*base(self._facts), *arguments], seconds_max=seconds_max, env=environment(*PROXIES))
+    async def _ask(self, *arguments: str, seconds_max: float) -> EngineOutput:
+        return await run_program([*base(self._facts), *arguments], seconds_max=seconds_max, env=environment(*PROXIES))
 
 
 def check_reference(reference: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rota.runtime.container.client import Said, ask
+from rota.runtime.container.client import EngineOutput, run_program
 from rota.runtime.container.dialect import DIALECTS, Facts, base
 from rota.runtime.container.monitors import have_ended, monitors_of
 from rota.runtime.interface import Refused
@@ -32,14 +32,14 @@ async def remove(facts: Facts, name: str) -> None:
     When this returns, nothing of it is left. Raises `EngineFailed`.
     """
     dialect = DIALECTS[facts.engine]
-    said = Said(0, "", "")
+    said = EngineOutput(0, "", "")
     for _ in range(ATTEMPTS_MAX):
         ids = await _ids(facts, name)
-        said = await ask([*base(facts), *dialect.remove, name], seconds_max=REMOVE_SECONDS_MAX)
+        said = await run_program([*base(facts), *dialect.remove, name], seconds_max=REMOVE_SECONDS_MAX)
         is_unheld = not dialect.has_monitors or await _end_remains(facts, name, ids)
         if is_unheld and not await _ids(facts, name):
             return
-    raise EngineFailed(f"{facts.engine} does not remove the container {name}: {said.words}")
+    raise EngineFailed(f"{facts.engine} does not remove the container {name}: {said.failure}")
 
 
 async def ask_to_end(facts: Facts, name: str) -> bool:
@@ -49,13 +49,13 @@ async def ask_to_end(facts: Facts, name: str) -> bool:
     user's podman is two processes, of which one passes signals on to the other: after a signal to both, as to a group,
     the second finds an ended container, and the exit code is lost.
     """
-    said = await ask(
+    said = await run_program(
         [*base(facts), "container", "inspect", f"--format={STOP_SIGNAL}", name], seconds_max=ASK_SECONDS_MAX
     )
     if said.code != 0:
         return False
     wanted = said.out.strip().removeprefix(NO_VALUE) or "TERM"
-    said = await ask([*base(facts), "kill", f"--signal={wanted}", name], seconds_max=ASK_SECONDS_MAX)
+    said = await run_program([*base(facts), "kill", f"--signal={wanted}", name], seconds_max=ASK_SECONDS_MAX)
     return said.code == 0
 
 
@@ -69,12 +69,12 @@ async def _ids(facts: Facts, name: str) -> set[str]:
 
 
 async def _list(facts: Facts, condition: str, wanted: str) -> list[str]:
-    said = await ask(
+    said = await run_program(
         [*base(facts), "ps", "--all", "--no-trunc", f"--filter={condition}", f"--format={wanted}"],
         seconds_max=REMOVE_SECONDS_MAX,
     )
     if said.code != 0:
-        raise EngineFailed(f"{facts.engine} does not list its containers: {said.words}")
+        raise EngineFailed(f"{facts.engine} does not list its containers: {said.failure}")
     return said.out.split()
 
 
@@ -88,5 +88,5 @@ async def _end_remains(facts: Facts, name: str, ids: set[str]) -> bool:
         for program in filter(None, (facts.oci_runtime, facts.gvisor)):
             # Succeeds also for a container that is gone, or that another runtime made.
             command = [*within, program, "delete", "--force", container_id]
-            await ask(command, seconds_max=REMOVE_SECONDS_MAX)
+            await run_program(command, seconds_max=REMOVE_SECONDS_MAX)
     return await have_ended(monitors, END_SECONDS_MAX)

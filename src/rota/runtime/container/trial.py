@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from rota.runtime.container.client import PATH, Said, ask
+from rota.runtime.container.client import PATH, EngineOutput, run_program
 from rota.runtime.container.dialect import PODMAN, Facts, base, in_gvisor
 from rota.runtime.container.removal import EngineFailed, remove
 from rota.runtime.sandbox import system
@@ -56,7 +56,7 @@ done
 class TrialResult(NamedTuple):
     """The result of a trial."""
 
-    said: Said
+    said: EngineOutput
     holds_memory: bool
     holds_cpus: bool
 
@@ -88,7 +88,7 @@ async def _with_gvisor(facts: Facts, container: _TrialContainer) -> Facts:
         return replace(facts, no_gvisor=NO_RUNSC)
     result = await container.run(replace(facts, gvisor=program))
     if not result.ok:
-        return replace(facts, no_gvisor=f"{program} cannot run a container: {result.said.words}")
+        return replace(facts, no_gvisor=f"{program} cannot run a container: {result.said.failure}")
     if _kernel() in result.said.out:
         return replace(facts, no_gvisor=f"{program} runs containers with the kernel of the host")
     return replace(facts, gvisor=program)
@@ -99,11 +99,11 @@ async def _working(program: str, container: _TrialContainer) -> Facts | str:
     first = ""
     latest = time.monotonic() + TRIALS_SECONDS_MAX
     for options in _options():
-        info = await ask(
+        info = await run_program(
             [program, *PODMAN.options, *options, "info", f"--format={INFO}"], seconds_max=QUESTION_SECONDS_MAX
         )
         if info.code != 0:
-            first = first or info.words
+            first = first or info.failure
             continue
         version, oci_runtime, monitor = info.out.split()
         facts = Facts(
@@ -123,7 +123,7 @@ async def _working(program: str, container: _TrialContainer) -> Facts | str:
             result = await container.run(facts)
             if result.ok:
                 return facts
-            first = first or result.said.words
+            first = first or result.said.failure
             if RLIMIT_WORD not in result.said.err.lower():
                 break
     return first
@@ -176,7 +176,7 @@ class _TrialContainer:
         limits = [f"--memory={MEMORY_BYTES}"] * memory + [f"--cpus={CPU_PERCENT / 100}"] * cpus
         binds = [f"--mount=type=bind,source={place},target={place},readonly" for place in self._binds]
         began = [*base(facts), *(in_gvisor(facts, "none") if facts.gvisor else ())]
-        said = await ask(
+        said = await run_program(
             [*began, "run", "--rm", f"--name={name}", "--network=none", "--log-driver=none",
              "--security-opt=no-new-privileges", "--security-opt=label=disable", *facts.run_options, *limits, *binds,
              "--rootfs", str(self._root), self._shell, "-c", SEE],
@@ -201,13 +201,13 @@ class _Info(msgspec.Struct):
 
 async def ask_docker(program: str) -> Facts | str:
     """Return the facts that docker's daemon reports, or why it cannot be used."""
-    said = await ask([program, "info", "--format={{json .}}"], seconds_max=QUESTION_SECONDS_MAX)
+    said = await run_program([program, "info", "--format={{json .}}"], seconds_max=QUESTION_SECONDS_MAX)
     try:
         info = msgspec.json.decode(said.out, type=_Info)
     except msgspec.MsgspecError:
-        return said.words
+        return said.failure
     if said.code != 0 or not info.ServerVersion:
-        return Said(said.code, "", said.err).words
+        return EngineOutput(said.code, "", said.err).failure
     return Facts(
         engine="docker",
         program=program,

@@ -53,7 +53,7 @@ def _become_proxy(scratch: str, way: socket.socket, sandbox: int, uid: str) -> N
     with open(os.path.join(scratch, TARGETS), encoding="ascii") as file:
         targets = [egress.target(entry) for entry in json.load(file)]
     refused = os.open(os.path.join(scratch, REFUSED), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    _let_go({way.fileno(), sandbox, refused})
+    _close_others({way.fileno(), sandbox, refused})
     if uid and os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(int(uid), int(uid), int(uid))
@@ -74,7 +74,7 @@ def _become_proxy(scratch: str, way: socket.socket, sandbox: int, uid: str) -> N
 
 
 def _loaded(name: str) -> ModuleType:
-    """Load a module from its file, without its packages: these take long, and are not on the path here."""
+    """Load a module by its file alone: importing its packages takes long, and they are not on the path here."""
     path = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), name))
     spec = importlib.util.spec_from_file_location(os.path.basename(name).removesuffix(".py"), path)
     assert spec is not None and spec.loader is not None
@@ -84,8 +84,8 @@ def _loaded(name: str) -> ModuleType:
     return module
 
 
-def _let_go(kept: set[int]) -> None:
-    """Close all descriptors but these, and leave the folder: the output of the starter must end with the sandbox."""
+def _close_others(kept: set[int]) -> None:
+    """Close all descriptors except `kept`, and leave the folder: the starter's output must end with the sandbox."""
     os.chdir("/")
     null = os.open(os.devnull, os.O_RDWR)
     for stream in range(STANDARD):

@@ -21,7 +21,7 @@ HEAD_BYTES_MAX = 16 * 1024
 HEAD_SECONDS_MAX = 15.0
 CONNECT_SECONDS_MAX = 15.0
 IDLE_SECONDS_MAX = 900.0
-"""The most that a connection may be silent in both directions."""
+"""The longest time for which a connection may be silent in both directions."""
 READ_BYTES = 64 * 1024
 STACK_BYTES = 256 * 1024
 ADDRESSES_MAX = 8
@@ -43,7 +43,7 @@ HOP_BY_HOP = (b"connection", b"keep-alive", b"host", b"te", b"upgrade")
 
 
 class BadRequest(Exception):  # noqa: N818
-    """The request is not one to a proxy."""
+    """The request is not one that a proxy serves."""
 
 
 class Unreachable(Exception):  # noqa: N818
@@ -56,7 +56,7 @@ class ProxyRequest(NamedTuple):
     host: str
     port: int
     sent: bytes | None
-    """The head to send on; None: a tunnel is requested."""
+    """The head to send on, or None for a tunnel."""
 
 
 class RefusalLog:
@@ -304,7 +304,7 @@ def _authority(written: bytes, default: int | None) -> tuple[str, int]:
 
 
 class _Direction:
-    """One direction of a connection. It is read again once all read before was sent on."""
+    """One direction of a connection. It reads again only after everything that it read has been sent."""
 
     def __init__(self, source: socket.socket, target: socket.socket) -> None:
         self.source = source

@@ -11,7 +11,7 @@ from rota.runtime.interface import Refusal, Subject
 
 BYTES_MAX = 64 * 1024
 PENDING_MAX = 16
-"""The most refusals of one instance that wait to be taken."""
+"""The most refusals of one instance that wait for a call of `taken`."""
 
 
 class Refusals(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ _decoder = msgspec.json.Decoder(Refusals)
 
 
 def refusals(path: Path) -> Refusals:
-    """Read the file of a proxy. Returns an empty one if there is none, or it is just being written."""
+    """Read the file of a proxy. Returns no refusals if the file is missing or is just being written."""
     try:
         with open(path, "rb") as file:
             return _decoder.decode(file.read(BYTES_MAX))
@@ -50,7 +50,7 @@ class RefusalWatch:
         self._new.pop(subject, None)
 
     def taken(self, subject: Subject) -> list[Refusal]:
-        """Return the last refusals since the last call."""
+        """Return the refusals since the last call, at most PENDING_MAX."""
         return list(self._new.pop(subject, {}).values())
 
     def look(self) -> list[Subject]:

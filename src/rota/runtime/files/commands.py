@@ -16,15 +16,15 @@ from rota.trees.bounds import ANSWER_BYTES_MAX
 from rota.trees.failing import FileFailed
 
 SILENCE_SECONDS_MAX = 60.0
-"""A command that neither reads nor writes for so long hangs, or was stopped by the instance."""
+"""The longest time for which a command may neither read nor write. Then it hangs, or the instance has stopped it."""
 ERROR_BYTES_MAX = 4096
 END_SECONDS_MAX = 2.0
-"""The grace of a command to clean up when its client is gone. Then it is killed."""
+"""Seconds that a command gets to clean up when its client is gone. Then it is killed."""
 KILL_SECONDS_MAX = 10.0
 
 
 class InstanceCommand:
-    """A command that runs within its `async with`: when the block is left, it has ended."""
+    """A command that runs within an `async with` block, and has ended when the block is left."""
 
     def __init__(self, runtime: HasFiles, subject: Subject, container: str, argv: Sequence[str]) -> None:
         self._runtime = runtime
@@ -91,7 +91,7 @@ class InstanceCommand:
     # Reading and writing.
 
     async def read_line(self) -> bytes:
-        """Return the next line of its output. The last line may lack a newline."""
+        """Return the next line of the command's output. The last line may lack a newline."""
         held, piece = bytearray(), self._rest or await self._next()
         self._rest = b""
         while piece:
@@ -106,7 +106,7 @@ class InstanceCommand:
         return bytes(held)
 
     async def piece(self) -> bytes:
-        """Return the next bytes of its output; empty at the end."""
+        """Return the next bytes of the command's output, or none at its end."""
         if self._rest:
             piece, self._rest = self._rest, b""
             return piece
@@ -117,7 +117,7 @@ class InstanceCommand:
             return await self._output.read()
 
     async def write(self, data: bytes) -> None:
-        """Write to its input. Raises BrokenPipeError when it has closed that."""
+        """Write to the command's input. Raises BrokenPipeError when the command has closed its input."""
         async with _patience():
             await self._input.write(data)
 
@@ -125,12 +125,12 @@ class InstanceCommand:
         self._input.close()
 
     async def code(self) -> int:
-        """Wait for its end, and return its exit code."""
+        """Wait for the command's end, and return its exit code."""
         async with _patience():
             return await asyncio.shield(self._running)
 
     async def complaint(self) -> str:
-        """Return the beginning of its standard error. Call it when the command has ended."""
+        """Return the beginning of the command's standard error. Call it when the command has ended."""
         await asyncio.wait((self._listening,), timeout=END_SECONDS_MAX)
         return self._said.decode(errors="replace").strip()
 

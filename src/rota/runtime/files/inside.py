@@ -34,7 +34,7 @@ _TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
 
 class Gone(Exception):  # noqa: N818 - says what the client is
-    """The client is gone, or the announced bytes cannot all be sent any more. Ends without an answer."""
+    """The client is gone, or the announced bytes cannot all be sent any more. The program ends without an answer."""
 
 
 def main(argv: list[str]) -> int:

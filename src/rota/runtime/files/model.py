@@ -47,7 +47,7 @@ class Bytes:
     """The bytes of a read, piece by piece. Raises FileFailed if they end too early. Call `aclose` in any case."""
 
     def __init__(self, command: InstanceCommand, stack: AsyncExitStack, *, length: int | None, bytes_max: int) -> None:
-        """`length`: the announced length; None: the bytes end with the command."""
+        """`length`: the announced length, or None if the bytes end with the command."""
         self._command = command
         self._stack = stack
         self._length = length

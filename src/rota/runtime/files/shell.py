@@ -64,7 +64,7 @@ LIST = (
     f'{_THERE}[ -d "$1" ] || exit 46; cd -- "$1" || exit 43; '
     "exec find . -mindepth 1 -maxdepth 1 -exec stat -c '%f %s %Y %n//' -- '{}' +"
 )
-"""Names are separated by two slashes: a name cannot have one, but any other character."""
+"""Two slashes separate names: a name can contain any character but a slash."""
 WRITE = (
     '[ -d "$1" ] && [ ! -L "$1" ] && exit 45; mkdir -p -- "$2" || exit; umask 077; '
     ': > "$3" || exit; echo ready; exec cat > "$3"'
@@ -230,7 +230,7 @@ class ToolFiles:
             raise await _failure(command, await command.code(), path) from None
 
     async def _clear(self, path: str) -> None:
-        """Remove half of a file, also if the caller is cancelled meanwhile."""
+        """Remove a file that was written in part, even if the caller is cancelled meanwhile."""
 
         async def clear() -> None:
             async with self._command(DROP, path) as command:
@@ -260,7 +260,7 @@ async def _failure(command: InstanceCommand, code: int, path: str) -> FileFailed
 
 
 def _plain(path: str) -> str:
-    """Return a path that no tool takes for an option. Raises FileFailed for one that is not a path."""
+    """Return a path in a form that no tool reads as an option. Raises FileFailed for text that is no path."""
     if not path or "\0" in path:
         raise FileFailed("BadPath", "a path has at least one character, and no zero byte")
     if len(os.fsencode(path)) > PATH_BYTES_MAX:
@@ -280,7 +280,7 @@ def _entry(line: bytes) -> FileEntry:
 
 
 def _header(member: Member) -> bytes:
-    """Make the header of a member anew, so that the tool reads only checked values."""
+    """Make a new header for a member from its checked values: the tool reads nothing else of the client's header."""
     if not member.name:
         return b""
     info = tarfile.TarInfo(member.name)

@@ -36,7 +36,7 @@ class Cgroup:
         self.procs_file = str(path / "cgroup.procs")
 
     def is_populated(self) -> bool:
-        """Report whether any process lives in it, or in a cgroup below it."""
+        """Report whether any process lives in this cgroup, or in one below it."""
         try:
             return "populated 1" in (self.path / "cgroup.events").read_text()
         except FileNotFoundError:
@@ -56,7 +56,7 @@ class Cgroup:
             self._kill_each()
 
     def _kill_each(self) -> None:
-        """Kill without `cgroup.kill`, which Linux has from 5.14. Frozen first, no process can fork meanwhile."""
+        """Kill all processes one by one, on kernels before 5.14 without `cgroup.kill`. Freezing prevents forks."""
         with contextlib.suppress(OSError):
             write(self.path / "cgroup.freeze", "1")
         for pid in self.pids():
@@ -71,7 +71,7 @@ class Cgroup:
         return any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in events.splitlines())
 
     def limit(self, limits: dict[str, float]) -> list[str]:
-        """Set the limits that can be set here, and return their names."""
+        """Set those limits that this cgroup supports, and return their names."""
         held = []
         for name, value in limits.items():
             text = f"{int(value * _CPU_PERIOD_US)} {_CPU_PERIOD_US}" if name == "cpu" else str(int(value))
@@ -110,7 +110,7 @@ class Cgroups:
 
     @classmethod
     def make(cls, name: str) -> Cgroups | None:
-        """Make them below the cgroup of this process, or at the root. Returns None where neither is writable."""
+        """Make the cgroup of a home below that of this process, or at the root. Returns None if neither is writable."""
         for parent in _parents():
             try:
                 (parent / name).mkdir(exist_ok=True)
@@ -126,7 +126,7 @@ class Cgroups:
         return None
 
     def group(self, name: str, tenant: str) -> Cgroup:
-        """Make a cgroup inside its tenant's, which has limits of its own and one share of the processor."""
+        """Make a cgroup for a child inside its tenant's, which has limits and one equal share of the processor."""
         folder = self.path / tenant
         if not folder.is_dir():
             folder.mkdir()
@@ -136,7 +136,7 @@ class Cgroups:
         return Cgroup(folder / name)
 
     def forget(self, tenant: str) -> None:
-        """Remove the cgroup of a tenant that runs nothing any more."""
+        """Remove the cgroup of a tenant, if none of its processes runs any more."""
         with contextlib.suppress(OSError):
             (self.path / tenant).rmdir()
 
@@ -150,7 +150,7 @@ class Cgroups:
 
 
 def limited(name: str, limits: dict[str, float]) -> tuple[Cgroup, list[str]] | None:
-    """Make a cgroup that holds limits, and name those it holds. Returns None if it can hold none of them."""
+    """Make a cgroup with limits, and return it with the names of those that it enforces; None if it enforces none."""
     for parent in _parents():
         group = Cgroup(parent / name)
         try:
@@ -164,7 +164,7 @@ def limited(name: str, limits: dict[str, float]) -> tuple[Cgroup, list[str]] | N
 
 
 def closed(name: str, nets: Nets) -> Cgroup | None:
-    """Make a cgroup to whose processes these addresses are closed. Returns None where the kernel cannot do that."""
+    """Make a cgroup whose processes cannot reach these addresses. Returns None if the kernel cannot block them."""
     for parent in _parents():
         group = Cgroup(parent / name)
         try:
@@ -178,7 +178,7 @@ def closed(name: str, nets: Nets) -> Cgroup | None:
 
 
 def _delegate_controllers(path: Path) -> None:
-    """Delegate controllers to the cgroups below, as far as this host allows."""
+    """Delegate controllers to the cgroups below, where this host allows it."""
     for controller in _CONTROLLERS:
         with contextlib.suppress(OSError):
             write(path / "cgroup.subtree_control", f"+{controller}")
@@ -199,7 +199,7 @@ def _parents() -> list[Path]:
 
 
 def _try_member(path: Path) -> None:
-    """Raise unless a process can be moved into a cgroup. A directory that can be made does not prove it."""
+    """Raise unless a process can be moved into a cgroup. That its directory can be made is no proof."""
     probe = path / "probe"
     probe.mkdir(exist_ok=True)
     try:
@@ -218,13 +218,13 @@ def _try_member(path: Path) -> None:
 
 @functools.cache
 def host_bounds() -> dict[str, float]:
-    """Return the limits of all tenants together, by name: the server, the keeper and an administrator get the rest."""
+    """Return the limits of all tenants together, by name. The rest is for the server, the keeper and administrators."""
     return {"memory": _host_memory() * MEMORY_SHARE, "pids": _host_pids() * PIDS_SHARE}
 
 
 @functools.cache
 def tenant_bounds() -> dict[str, float]:
-    """Return the limits of all that one tenant runs, so that no tenant takes what is left for others."""
+    """Return the limits, by name, of everything that one tenant runs: other tenants need the rest."""
     return {"memory": _host_memory() * TENANT_MEMORY_SHARE, "pids": _host_pids() * TENANT_PIDS_SHARE}
 
 

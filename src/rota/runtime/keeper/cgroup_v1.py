@@ -1,4 +1,4 @@
-"""Limits of process trees on hosts whose controllers are those of cgroup version 1."""
+"""Limits of process trees by the controllers of cgroup version 1."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _FILES = {"memory": "memory.limit_in_bytes", "pids": "pids.max", "cpu": "cpu.cfs
 
 
 class ControllerGroups:
-    """The cgroups of one child, one for each controller that holds a limit of it."""
+    """The version 1 cgroups of one child: one for each controller that enforces one of its limits."""
 
     def __init__(self) -> None:
         self.paths: dict[str, Path] = {}
         self.share: Path | None = None
-        """The cgroup of a child without a CPU limit: it has one share of the processor, not one for each process."""
+        """The cgroup of a child without a CPU limit: it has one share of the processor in all, not one per process."""
 
     @property
     def procs_files(self) -> list[str]:
@@ -46,14 +46,14 @@ class ControllerGroups:
 
 
 class Controllers:
-    """The version 1 controllers in which this process can make cgroups: a folder of its own in each."""
+    """The version 1 controllers in which this process can make cgroups, each with a folder for them."""
 
     def __init__(self, folders: dict[str, Path]) -> None:
         self.folders = folders
 
     @classmethod
     def make(cls, name: str) -> Controllers:
-        """Make a folder in each controller, below the cgroup of this process. There may be none."""
+        """Make a folder in each usable controller, below the cgroup of this process. No controller may be usable."""
         folders = {}
         for controller, parent in _parents().items():
             folder = parent / name
@@ -70,10 +70,10 @@ class Controllers:
         return made
 
     def hold(self, name: str, limits: dict[str, float], *, tenant: str) -> ControllerGroups:
-        """Make cgroups that hold as many of these limits as possible; leave out the others.
+        """Make cgroups that enforce as many of these limits as possible, and skip the others.
 
-        They are inside the tenant's cgroup, which has limits of its own and the same share of the processor as any
-        other tenant's. All tenants together have the share of one process of the server.
+        They are inside the tenant's cgroup, which has limits of its own. Every tenant has the same share of the
+        processor; all tenants together have the share of one process of the server.
         """
         held = ControllerGroups()
         for controller, folder in self.folders.items():
@@ -107,7 +107,7 @@ class Controllers:
         return held
 
     def sweep(self) -> None:
-        """Remove empty cgroups, which an earlier keeper left."""
+        """Remove empty cgroups that an earlier keeper left."""
         for folder in self.folders.values():
             for path, _, _ in os.walk(folder, topdown=False):
                 if Path(path) != folder:
@@ -128,7 +128,7 @@ def _set_bounds(controller: str, folder: Path, bounds: dict[str, float]) -> None
 
 
 def _removed(path: Path) -> bool:
-    """Remove a cgroup, and the tenant's with its last one. Report whether it is gone."""
+    """Remove a cgroup, and its tenant's if it was the last one there. Report whether it is gone."""
     try:
         path.rmdir()
     except FileNotFoundError:

@@ -14,7 +14,7 @@ from rota.runtime.keeper.program import ProcessPlan
 from rota.runtime.keeper.records import Record
 
 _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Goes on while the machine is suspended."""
+"""A clock that also advances while the machine is suspended."""
 Reply = Callable[[Any], None]
 """Called once with the answer: a value, or a RequestRefused."""
 
@@ -53,7 +53,7 @@ class Child:
         self.minded = plan.minded
         self.rlimits = plan.rlimits
         self.program_depth = plan.wrappers + plan.minded + plan.new_namespace if plan.wrappers else 0
-        """Levels below its own process at which the program is that gets SIGTERM; 0: the process itself."""
+        """Number of levels below the started process at which the program runs that gets SIGTERM."""
         self.pid = 0
         self.pid_start: int | None = None
         self.report: int | None = None
@@ -62,7 +62,7 @@ class Child:
         self.is_stopping = False
         self.status: int | None = None
         self.lease: Lease | None = None
-        """The time that it may run; None: no limit."""
+        """The time that the child may run. None: no limit."""
         self.execs: set[Exec] = set()
         self.starting: list[Reply] = []
         self.waiting: list[Reply] = []

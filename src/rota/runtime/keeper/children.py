@@ -121,7 +121,7 @@ class Children:
         return {}
 
     def extend(self, fields: Fields) -> dict[str, Any]:
-        """Set the leases of these children in seconds, or lift them. `unleased`: only of those without a lease."""
+        """Set the leases of children in seconds, or lift them. `unleased`: leave children alone that have a lease."""
         is_for_unleased = fields.flag("unleased")
         for key, seconds in fields.leases().items():
             child = self.live.get(key)
@@ -170,13 +170,13 @@ class Children:
         return started
 
     def _check_child_share(self, key: str) -> None:
-        """Refuse a container when the keeper, or its tenant's share, is full."""
+        """Refuse another container if the keeper or its tenant's share is full."""
         tenant = _tenant(key)
         own = sum(_tenant(one) == tenant for one in self.live)
         _check_share("containers", tenant, own, len(self.live), self._children_max, protocol.CHILDREN_LEAST)
 
     def _check_exec_share(self, key: str) -> None:
-        """Refuse a command when the keeper, or its tenant's share, is full."""
+        """Refuse another command if the keeper or its tenant's share is full."""
         tenant = _tenant(key)
         count = sum(isinstance(one, Exec) for one in self._by_pid.values())
         own = sum(len(child.execs) for one, child in self.live.items() if _tenant(one) == tenant)
@@ -202,7 +202,7 @@ class Children:
             send(program, signal.SIGTERM, minded=True)
 
     def _child_to_end(self, fields: Fields, reply: Reply) -> Child | None:
-        """Return the child to end, and answer the caller at its end. None: it has ended, and the caller is answered."""
+        """Return the child to end, and reply to the caller at its end. Returns None, after a reply, if it has ended."""
         key, run = fields.text("key", protocol.KEY_CHARS_MAX), fields.optional_text("run")
         child = self.live.get(key)
         record = child.record if child else self.records.get(key)
@@ -300,7 +300,7 @@ class Children:
         self._loop.watch(report, lambda: self._read_report(one))
 
     def _read_report(self, one: Child | Exec) -> None:
-        """Read the fork's report: content is an error; an end without content means that the program runs."""
+        """Read the report of a fork: its text is an error; an end without text means that the program runs."""
         assert one.report is not None
         try:
             while data := os.read(one.report, _READ_BYTES):
@@ -418,7 +418,7 @@ class Children:
         one.exited({"exec": one.name, "key": one.child.record["key"], "exit": exit_of(status)})
 
     def _finish_tree(self, child: Child, pause: float) -> None:
-        """End what the program left of its tree, and check again until nothing is alive."""
+        """Kill the processes that the program left, and check again until none is alive."""
         for one in child.execs:
             self.end_exec(one)
             if pause >= _TREE_CHECK_SECONDS_MAX:  # perhaps a minder that was stopped
@@ -435,7 +435,7 @@ class Children:
         self._finish(child)
 
     def _is_tree_alive(self, child: Child) -> bool:
-        """Report whether processes of the tree are left, and kill them."""
+        """Kill the processes that are left of a tree. Report whether there were any."""
         if child.group:
             if not child.group.is_populated():
                 child.record["oom"] = child.record.get("oom") or child.group.was_out_of_memory()
@@ -481,7 +481,7 @@ def _tenant(key: str) -> str:
 
 
 def _check_share(resource_name: str, tenant: str, own: int, count: int, most: int, least: int) -> None:
-    """Refuse one more when all are taken, or when the tenant has as many as are left for all others."""
+    """Refuse one more if all `most` are in use, or if the tenant has as many as are left for all others."""
     left = most - count
     if left <= 0:
         raise RequestRefused("TooMany", f"{most} {resource_name} run already, which is the most: stop some first")

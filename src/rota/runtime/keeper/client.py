@@ -1,4 +1,4 @@
-"""The server's side of the keeper: a connection that is renewed, typed requests, and the events meanwhile."""
+"""The server's side of the keeper: a connection that reconnects, typed requests, and events."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Keeper:
         self._listeners: list[socket.socket] = []
 
     def hold_listeners(self, listeners: Sequence[socket.socket]) -> None:
-        """Set the sockets that each keeper holds from its connection on; `ports` explains the purpose."""
+        """Set the sockets that every connected keeper holds for the server. `ports` explains the purpose."""
         self._listeners = list(listeners)
 
     @classmethod
@@ -104,7 +104,7 @@ class Keeper:
 
     @classmethod
     def existing(cls, home: Path) -> Self:
-        """Return a client that starts no keeper: where none runs, its calls raise KeeperError("NotRunning")."""
+        """Return a client that never starts a keeper: if none runs, its calls raise KeeperError("NotRunning")."""
         keeper = cls(home)
         keeper._may_launch = False
         return keeper
@@ -137,14 +137,15 @@ class Keeper:
         lease_seconds: float | None = None,
         closed: Sequence[str] = (),
     ) -> Record:
-        """Start a program, or return the record of this very run if it was started before.
+        """Start a program. If this run was started before, return its record instead.
 
-        `wrappers`: the program is so many processes below the one that is started, and it alone gets SIGTERM.
-        `unmet`: limits that the caller should hold and cannot; the record lists them with the keeper's own.
-        `host_pids`: no PID namespace of its own, even where that is what holds trees together.
-        `closed`: ranges of addresses that it must not reach; the record says whether the kernel sees to that.
-        `lease_seconds`: the keeper ends it after that time unless `extend` is called, server or no server. Raises
-        KeeperError("TooOld") if the keeper that runs does not support leases.
+        `wrappers`: the number of processes between the one that is started and the program, which alone gets SIGTERM.
+        `unmet`: limits that the caller could not set; the record lists them with those that the keeper could not.
+        `host_pids`: use no PID namespace, even if that is how this host holds trees together. `closed`: address ranges
+        that the program must not reach. The record says whether the kernel blocks them. `lease_seconds`: the keeper
+        ends the program after this time unless `extend` is called, even while no server runs.
+
+        Raises KeeperError("TooOld") if the running keeper does not support leases.
         """
         fields: dict[str, Any] = {
             "key": key,
@@ -165,9 +166,9 @@ class Keeper:
         return await self._ask("start", fields | extra, Record)
 
     async def extend(self, leases: Mapping[str, float | None], *, unleased: bool = False) -> None:
-        """Set the leases of these keys, in seconds from now, whatever they were before; None: no limit.
+        """Set the leases of these keys, in seconds from now. None lifts a lease.
 
-        `unleased`: only of keys without a lease. Raises KeeperError("TooOld") if the keeper that runs cannot do it.
+        `unleased`: leave keys alone that have a lease. Raises KeeperError("TooOld") if the running keeper cannot do it.
         """
         await self._connected()
         await self._leases.extend(self.hello, leases, unleased=unleased)
@@ -176,11 +177,11 @@ class Keeper:
         await self._ask("extend", {"leases": leases, "unleased": unleased}, dict)
 
     async def stop(self, key: str, grace_seconds: float, run: str | None = None) -> Record:
-        """Send SIGTERM, and SIGKILL after the grace; returns when no process of its tree is alive."""
+        """Send SIGTERM, and SIGKILL after the grace. When this returns, no process of the tree is alive."""
         return await self._ask("stop", {"key": key, "grace_seconds": grace_seconds, "run": run}, Record)
 
     async def kill(self, key: str, run: str | None = None) -> Record:
-        """Kill it and its tree at once; returns when no process of it is alive."""
+        """Kill the process tree of a key. When this returns, none of its processes is alive."""
         return await self._ask("kill", {"key": key, "run": run}, Record)
 
     async def signal(self, key: str, number: int, exec_name: str | None = None) -> None:
@@ -195,17 +196,17 @@ class Keeper:
         self._leases.forget(key)
 
     async def set_shutdown_grace(self, grace_seconds: float) -> None:
-        """Set the grace of a shutdown that does not name one, for as long as this connection is open."""
+        """Set the default grace of a shutdown. It applies as long as this connection is open."""
         await self._ask("allow", {"grace_seconds": grace_seconds}, dict)
 
     async def shutdown(self, grace_seconds: float | None = None) -> None:
-        """Stop everything and end the keeper; returns when nothing runs and another keeper may take the home."""
+        """Stop everything and end the keeper. When this returns, nothing runs and another keeper may take the home."""
         self._is_done = True
         await self._ask("shutdown", {} if grace_seconds is None else {"grace_seconds": grace_seconds}, dict)
         await self._disconnect()
 
     async def was_launched(self) -> bool:
-        """Report whether this client started a keeper, waiting for a start that was abandoned by its caller."""
+        """Report whether this client started a keeper. Waits for a start whose caller was cancelled."""
         if self._launching is not None:
             await asyncio.wait((self._launching,))
         return self._launching is not None and self._launching.result().returncode == 0
@@ -296,7 +297,7 @@ class Keeper:
                 await connection.ask("hold", {"count": len(open_)}, dict, open_)
 
     async def _launch(self) -> None:
-        """Start a keeper and wait until it accepts connections. One that another process started is as good."""
+        """Start a keeper and wait until it accepts connections. A keeper that another process started will do."""
         source = str(Path(rota.__file__).parent.parent)
         argv = [
             sys.executable,

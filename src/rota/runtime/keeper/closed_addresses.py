@@ -1,7 +1,8 @@
-"""Closes addresses to all processes of a cgroup: programs that the kernel runs for each packet and each connect.
+"""Blocks addresses for all processes of a cgroup, by programs that the kernel runs for each packet and each connect.
 
-They stay with the cgroup until it is removed, keeper or no keeper. It takes root (CAP_BPF and CAP_NET_ADMIN) and a
-kernel with CONFIG_CGROUP_BPF. Port 53 stays open, because the name server of some clouds is at their metadata address.
+The programs stay with the cgroup until it is removed, even after the keeper has ended. This takes root (CAP_BPF and
+CAP_NET_ADMIN) and a kernel with CONFIG_CGROUP_BPF. Port 53 stays open, because the name server of some clouds is at
+their metadata address.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ _SKB, _SOCK_ADDR = 8, 18
 _EGRESS, _CONNECT4, _CONNECT6 = 1, 10, 11
 """Hooks of a cgroup."""
 _LOAD_BYTES = 26
-"""The helper that copies bytes of a packet to the stack."""
+"""The number of the kernel function that copies bytes of a packet to the stack."""
 _ETH_IPV4, _ETH_IPV6 = 0x0800, 0x86DD
 _SCRATCH, _ADDRESS = -8, -24
-"""Places on the stack."""
+"""Offsets on the stack."""
 _WORD = 0xFFFFFFFF
 # Where the fields that are read lie in `__sk_buff` and in `bpf_sock_addr`.
 _PROTOCOL, _IP4, _IP6, _PORT = 16, 4, 8, 24
 
 
 class _Step(NamedTuple):
-    """An instruction of the kernel's machine. `to` is the label that it jumps to, or empty."""
+    """A BPF instruction. `to` is the label of its jump target; empty if it does not jump."""
 
     code: int
     to_register: int = 0
@@ -52,7 +53,7 @@ class _Step(NamedTuple):
 
 
 class _Program:
-    """Instructions with labels."""
+    """BPF instructions with labels."""
 
     def __init__(self) -> None:
         self._steps: list[_Step] = []
@@ -89,7 +90,7 @@ class _Program:
 
 
 def close(group: Path, nets: Nets) -> bool:
-    """Close these addresses to the processes of a cgroup. Reports whether the kernel does so."""
+    """Block these addresses for the processes of a cgroup. Returns False if the kernel cannot."""
     try:
         loaded = _loaded(nets)
         descriptor = os.open(group, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -105,7 +106,7 @@ def close(group: Path, nets: Nets) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _loaded(nets: Nets) -> tuple[tuple[int, int], ...]:
-    """Return the hooks and the descriptors of their programs, which are loaded once and stay open."""
+    """Return the hooks with descriptors of their programs. They are loaded once and stay open."""
     loaded: list[tuple[int, int]] = []
     with contextlib.ExitStack() as undo:
         for kind, hook, code in _programs(nets):
@@ -116,7 +117,10 @@ def _loaded(nets: Nets) -> tuple[tuple[int, int], ...]:
 
 
 def _programs(nets: Nets) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the type, the hook and the code of each. Connects are refused at once; packets are what counts."""
+    """Yield type, hook and code of each program.
+
+    The packet program enforces the block. The connect programs only make a connect fail at once.
+    """
     old = tuple(net for net in nets if isinstance(net, IPv4Network))
     # Addresses of IPv4 as a socket of IPv6 connects to them.
     mapped = tuple(IPv6Network((f"::ffff:{net.network_address}", 96 + net.prefixlen)) for net in old)
@@ -173,7 +177,7 @@ def _of_packets(old: Sequence[IPv4Network], new: Sequence[IPv6Network]) -> bytes
 
 
 def _find(made: _Program, nets: Sequence[IPv4Network | IPv6Network], read: Callable[[int], None], found: str) -> None:
-    """Jump if the address is in one of the nets. `read` puts one of its words into register 1."""
+    """Jump to `found` if the address is in one of the nets. `read` loads a word of the address into register 1."""
     for index, net in enumerate(nets):
         following = f"{found} {index}"
         for word in range(net.max_prefixlen // 32):
@@ -189,7 +193,7 @@ def _find(made: _Program, nets: Sequence[IPv4Network | IPv6Network], read: Calla
 
 
 def _copy(made: _Program, place: int, length: int, *, at: int = 0, register: int | None = None) -> None:
-    """Copy bytes of the packet to the stack. A packet without them goes nowhere."""
+    """Copy bytes of the packet to the stack. A packet that is too short is dropped."""
     made.add(0xBF, 1, 6)
     if register is None:
         made.add(0xB7, 2, value=at)

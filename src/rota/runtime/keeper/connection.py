@@ -62,7 +62,7 @@ class Connection:
             self._pending.pop(number, None)
 
     def exit_of(self, name: str) -> asyncio.Future[ExitRecord]:
-        """Return the exit of a command, whether it has come already or not. Call it once for each command."""
+        """Return the exit of a command, which may have arrived before this call. Call it once for each command."""
         asked: asyncio.Future[ExitRecord] = asyncio.get_running_loop().create_future()
         record = self._unclaimed.pop(name, None)
         if record is not None:
@@ -84,7 +84,7 @@ class Connection:
             asked.set_result(how)
 
     def _send(self, line: bytes, descriptors: Sequence[int]) -> None:
-        """Queue a line without waiting: cancelled while it is sent, a caller would leave half of it on its way."""
+        """Queue a line without waiting: a caller that is cancelled during a send would leave half a line behind."""
         self._outgoing.append((line, [os.dup(descriptor) for descriptor in descriptors]))
         if len(self._outgoing) == 1:
             self._pump()
@@ -115,13 +115,13 @@ class Connection:
             while data := await loop.sock_recv(self._stream, _RECEIVE_BYTES):
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
-                    self._take(line)
+                    self._handle(line)
         except (OSError, msgspec.MsgspecError, asyncio.QueueFull):
             pass
         finally:
             self._lost()
 
-    def _take(self, line: bytes) -> None:
+    def _handle(self, line: bytes) -> None:
         answer = answers.decode(line)
         if answer.event is not None:
             event = all_events.decode(line)

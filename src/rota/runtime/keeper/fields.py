@@ -76,7 +76,7 @@ class Fields:
         return Fields(self._typed(name, dict, self.values.get(name)))
 
     def user(self) -> tuple[int, int] | None:
-        """Return the uid and gid to run as. Both or none: one alone would leave the other the keeper's."""
+        """Return the uid and gid to run as, or neither: with one alone, the other would be the keeper's."""
         uid, gid = self.optional_integer("uid"), self.optional_integer("gid")
         if uid is None and gid is None:
             return None
@@ -136,7 +136,7 @@ class Fields:
 
 
 def _is_plain(text: str) -> bool:
-    """Report whether the kernel takes a string: no NUL, no half of a surrogate pair."""
+    """Report whether the kernel accepts a string: it has no NUL and no half of a surrogate pair."""
     try:
         return b"\0" not in text.encode()
     except UnicodeEncodeError:

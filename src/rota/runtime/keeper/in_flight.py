@@ -1,10 +1,10 @@
-"""Files in flight: descriptors sent through a Unix socket that nobody has received. Standard library only.
+"""Files in flight: descriptors sent through a Unix socket and not yet received. Standard library only.
 
-No process has them open. They are inspected and stay in place: the socket is copied from the process that has it, and
+No process has these files open. They are inspected in place: the socket is copied from the process that has it, and
 read with MSG_PEEK.
 
-Whoever closes the last copy of a socket may wait for as long as its owner likes (SO_LINGER), but for a process that
-ends. So copies are not closed here: `release` has a process of its own end with them.
+Closing the last copy of a socket can block for as long as its owner likes (SO_LINGER); a process that ends does not
+wait for it. So no copy is closed in this process: `release` starts a process that ends with the copies.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 MESSAGES_MAX = 4096
-"""Messages inspected in one socket; its buffer has room for some hundreds."""
+"""The most messages inspected in one socket. Its buffer has room for some hundreds."""
 NESTED_MAX = 16
-"""Depth of sockets that are themselves in flight, with others in them."""
+"""The greatest depth of sockets in flight that hold files in flight themselves."""
 HELD_MAX = 512
-"""Copies of sockets that are kept until they are released together."""
+"""The most copies of sockets that wait for `release`."""
 _FILES_OF_A_MESSAGE = 253
 _READ_BYTES = 65536
 _SO_PEEK_OFF = 42
@@ -61,15 +61,15 @@ def copy_descriptor(process: int, number: int) -> int:
     return copy
 
 
-def let_go(copy: int) -> None:
-    """Take over the copy of a socket, to be closed by `release`, which whoever copies calls at the end."""
+def release_later(copy: int) -> None:
+    """Take over a copy of a socket, which `release` closes later. Whoever makes copies calls `release` at the end."""
     _held.numbers.append(copy)
     if len(_held.numbers) >= HELD_MAX:
         release()
 
 
 def release() -> None:
-    """Close the copies of sockets that this thread has taken, without waiting for what is still to be sent in them."""
+    """Close the socket copies that this thread has taken over, without waiting for data that is still to be sent."""
     numbers, _held.numbers = _held.numbers, []
     if not numbers:
         return
@@ -106,7 +106,7 @@ def in_flight(pid: int, number: int, known: set[int], until: float = math.inf) -
 
 
 def _pending_count(path: str) -> int | None:
-    """Return the number of descriptors in flight in a socket; None if it is unknown."""
+    """Return the number of descriptors in flight in a socket, or None if it is unknown."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path(path).read_text().splitlines():
             if line.startswith("scm_fds:"):
@@ -116,11 +116,11 @@ def _pending_count(path: str) -> int | None:
 
 
 def _peek(copy: int, known: set[int], nested: int, until: float) -> InFlight:
-    """Inspect a socket, and let go of its descriptor."""
+    """Inspect a socket, and pass its descriptor to `release_later`."""
     try:
         one = socket.socket(fileno=copy)
     except OSError:
-        let_go(copy)
+        release_later(copy)
         return InFlight([])
     try:
         inode, count = os.fstat(copy).st_ino, _pending_count(f"/proc/self/fdinfo/{copy}") or 0
@@ -148,7 +148,7 @@ def _peek(copy: int, known: set[int], nested: int, until: float) -> InFlight:
                 one.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, before)
         return InFlight(files, unseen + max(0, count - shown))
     finally:
-        let_go(one.detach())
+        release_later(one.detach())
 
 
 def _waiting(one: socket.socket, until: float) -> Iterator[int]:
@@ -172,6 +172,6 @@ def _waiting(one: socket.socket, until: float) -> Iterator[int]:
                 yield left.pop()
         finally:
             for number in left:
-                let_go(number)
+                release_later(number)
         if not content and not numbers:
             return

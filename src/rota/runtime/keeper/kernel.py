@@ -34,7 +34,7 @@ def _prctl(option: int, value: int, what: str) -> None:
 
 
 def die_with_parent(signal: int) -> None:
-    """Have this process get `signal` when its parent thread ends. A change of user clears it: call again after that."""
+    """Make the kernel send `signal` to this process when its parent thread ends. A change of user resets it."""
     _prctl(_PR_SET_PDEATHSIG, signal, "PR_SET_PDEATHSIG")
 
 
@@ -47,7 +47,7 @@ def no_new_privileges() -> None:
 
 
 def set_readable(readable: bool) -> None:
-    """Let processes of this user trace this one and read its memory, or not. Forks inherit it, exec resets it."""
+    """Allow or forbid processes of this user to trace this one. Forks inherit the setting, exec resets it."""
     _prctl(_PR_SET_DUMPABLE, int(readable), "PR_SET_DUMPABLE")
 
 
@@ -80,7 +80,7 @@ def _stat_of(pid: int | str) -> list[bytes] | None:
 
 
 def start_time_of(pid: int) -> int | None:
-    """Return a process's start in clock ticks since boot, which with its pid identifies it. None: it is gone."""
+    """Return when a process started, in clock ticks since boot; None if it is gone. Pid and start identify it."""
     fields = _stat_of(pid)
     return None if fields is None else int(fields[19])
 
@@ -104,7 +104,7 @@ def _stats_of_threads(pid: int) -> list[list[bytes]]:
 
 
 def is_alive(pid: int, start_time: int) -> bool:
-    """Report whether this process, not another with its pid, is alive. A zombie with live threads is."""
+    """Report whether the process with this pid and start time is alive. A zombie with live threads is alive."""
     fields = _stat_of(pid)
     if fields is None or int(fields[19]) != start_time:
         return False
@@ -112,7 +112,7 @@ def is_alive(pid: int, start_time: int) -> bool:
 
 
 def descendants_of(ancestor: int, but: Collection[int] = ()) -> list[int]:
-    """Return all descendants, parents first, zombies included, except `but` and the descendants of those."""
+    """Return all descendants, parents first, including zombies. Leaves out `but` and all descendants of `but`."""
     below: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (fields := _stat_of(int(name))):
@@ -192,7 +192,7 @@ def below(ancestor: int, found: Mapping[int, Size]) -> list[int]:
 
 
 def first_below(pid: int, levels: int) -> int | None:
-    """Follow the first child `levels` times. Returns None if the tree is not that deep, or not yet."""
+    """Follow the first child `levels` times. Returns None if the tree is not that deep (yet)."""
     for _ in range(levels):
         # Ordered by start time: orphans of the tree may have been reparented here, and pids are reused.
         found = ((each, _stat_of(each)) for each in descendants_of(pid))

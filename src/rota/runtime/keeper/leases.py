@@ -1,7 +1,7 @@
-"""Leases on the client's side, with keepers of earlier releases too.
+"""Extends leases through the client, for keepers of earlier releases, too.
 
-A keeper of an earlier release goes on after an upgrade and knows fewer verbs. Either it does what is asked, or the
-caller gets a KeeperError. Nothing counts as leased that is not, and nothing is ended whose lease was lifted.
+A keeper of an earlier release runs on after an upgrade and knows fewer verbs. Either it does what is asked, or the
+caller gets a KeeperError. Nothing counts as leased without a lease, and a run whose lease was lifted is not ended.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ log = logging.getLogger(__name__)
 
 Extend = Callable[[Mapping[str, float | None], bool], Awaitable[None]]
 LIFTED_SECONDS = protocol.STOP_GRACE_SECONDS_MAX
-"""The longest lease. A keeper that cannot lift one is given this instead, repeatedly."""
+"""The longest lease. A keeper that cannot lift a lease is sent this one again and again instead."""
 LIFT_AGAIN_SECONDS = LIFTED_SECONDS / 24
 
 
 class Leases:
-    """Extends leases, and keeps lifted ones alive on keepers that cannot lift them. Owns a task: call `close`."""
+    """Sets leases. Keeps lifted leases from expiring on keepers that cannot lift them. Owns a task: call `close`."""
 
     def __init__(self, extend: Extend, again_seconds: float = LIFT_AGAIN_SECONDS) -> None:
-        """`extend`: sends the request; its second argument restricts it to keys without a lease."""
+        """`extend` sends the request; its second argument restricts it to keys without a lease."""
         self._extend = extend
         self._again_seconds = again_seconds
         self._lifted: set[str] = set()
-        """Keys whose lease an earlier keeper cannot lift."""
+        """Keys whose lease was lifted, on a keeper that cannot lift leases."""
         self._lifting: asyncio.Task[None] | None = None
 
     @staticmethod
@@ -43,7 +43,6 @@ class Leases:
             )
 
     async def extend(self, hello: Hello | None, leases: Mapping[str, float | None], *, unleased: bool) -> None:
-        """Extend leases; see `Keeper.extend`."""
         if hello is not None and hello.sets_leases:
             self._lifted.clear()
             await self._extend(leases, unleased)

@@ -42,7 +42,7 @@ def take_lock(path: Path) -> int:
 
 
 def owner_of(home: Path) -> str:
-    """Return the owner that records name. A copied home has records of processes that are not its own."""
+    """Return the owner named in the records of a home. Records of a copied home are of the original's processes."""
     return f"{protocol.name_of(home)} {kernel.boot_id()}"
 
 
@@ -94,7 +94,7 @@ def _is_ended(group: Cgroup) -> bool:
 
 
 def adopt_records(records: RecordStore) -> dict[str, Record]:
-    """Return all records. What ran under an earlier keeper is marked as ended, for a reason that nobody knows."""
+    """Return all records. Runs of an earlier keeper that had not exited are recorded as ended: KeeperLost."""
     found = {record["key"]: record for record in records.read()}
     for record in found.values():
         if record["state"] == "running":

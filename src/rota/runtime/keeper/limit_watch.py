@@ -1,4 +1,4 @@
-"""Limits of process trees where no cgroup holds them: checked periodically; a tree that exceeds one is ended."""
+"""Limits of process trees without a cgroup: trees are checked periodically, and one that exceeds a limit is ended."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from rota.runtime.keeper.loop import Loop
 
 LOOK_SECONDS = 0.5
 WATCHED = ("memory", "pids")
-"""Limits held this way. A tree may exceed them for up to `LOOK_SECONDS`."""
+"""Limits that are checked. A tree may exceed them for up to `LOOK_SECONDS`."""
 TOO_MANY_PROCESSES = "TooManyProcesses"
 FILES_SECONDS_MAX = 0.1
-"""The part of each check spent on open files. Trees are shuffled, so that those left out have a chance next time."""
+"""Seconds of each check spent on open files. Trees are checked in random order, so that each gets its chance."""
 
 
 def too_much_memory(tree: Sequence[int], resident: int, most: float, *, until: float = math.inf) -> bool:
-    """Report whether processes have more memory than `most`. `resident`: a quick estimate of what they have mapped.
+    """Report whether processes use more memory than `most`.
 
-    `until`: memory files are inspected until this moment of the monotonic clock.
+    `resident`: an estimate of their mapped memory. `until`: the monotonic time at which inspection of memory files
+    stops.
     """
     with_files = time.monotonic() < until
     if resident + (kernel.shared_bytes() if with_files else 0) <= most:
@@ -38,7 +39,7 @@ def too_much_memory(tree: Sequence[int], resident: int, most: float, *, until: f
 
 
 class LimitWatch:
-    """Checks the trees of children that have limits to hold, while there are any."""
+    """Checks the trees of children with limits, as long as there are any."""
 
     def __init__(self, loop: Loop, end: Callable[[Child], None]) -> None:
         self._loop = loop

@@ -45,7 +45,7 @@ class ClientConnection:
         return taken
 
     def send_later(self, message: dict[str, Any]) -> None:
-        """Queue a message. It is sent at the end of the loop's iteration, when what it reports is on disk."""
+        """Queue a message. It is sent at the end of the loop's iteration, after the records are written to disk."""
         if self.is_open and not self.is_too_slow:
             self.backlog += json.dumps(message).encode() + b"\n"
 

@@ -24,9 +24,9 @@ class LogFile:
         self._size = os.fstat(self._file).st_size
 
     def write(self, data: bytes) -> None:
-        """Append output. What cannot be stored is counted and dropped: a full disk must not block a child.
+        """Append output. Output that cannot be stored is counted and dropped: a full disk must not block a child.
 
-        Output is dropped, too, while the disk is short of space: the rest is reserved for the server.
+        Output is also dropped while the disk is short of space, because the rest is reserved for the server.
         """
         if self._is_short:
             self.bytes_lost += len(data)

@@ -28,7 +28,7 @@ class Loop:
         self.watch(wake, lambda: _empty(wake))
 
     def watch(self, descriptor: int, readable: Action, writable: Action | None = None) -> None:
-        """Call these when the descriptor is readable or writable. Replaces an earlier registration."""
+        """Call `readable` or `writable` when the descriptor is. Replaces an earlier registration."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writable else 0)
         actions = (readable, writable)
         if descriptor in self._selector.get_map():
@@ -43,7 +43,7 @@ class Loop:
         heapq.heappush(self._times, (time.monotonic() + seconds, next(self._numbers), action))
 
     def on_signal(self, number: int, action: Action) -> None:
-        """Call an action for a signal, from the loop and not in the middle of another action."""
+        """Call an action for a signal, from the loop and never in the middle of another action."""
         self._signals[number] = action
         signal.signal(number, lambda received, _: self._received.add(received))
 
@@ -62,7 +62,7 @@ class Loop:
             heapq.heappop(self._times)[2]()
 
     def _is_current(self, key: selectors.SelectorKey) -> bool:
-        """Report whether a registration still stands: an earlier action may have closed and reused its descriptor."""
+        """Report whether a registration is in place: an earlier action may have closed and reused its descriptor."""
         current = self._selector.get_map().get(key.fd)
         return current is not None and current.data is key.data
 

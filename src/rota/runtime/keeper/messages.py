@@ -8,7 +8,7 @@ from rota.runtime.keeper import protocol
 
 
 class ExitRecord(msgspec.Struct, frozen=True):
-    """The end of a process: an exit code, a signal, or the reason for an end that nobody observed."""
+    """The end of a process: an exit code, a signal, or a reason if nobody observed the end."""
 
     time: float
     code: int | None = None
@@ -48,7 +48,7 @@ class Record(msgspec.Struct, frozen=True):
     exit: ExitRecord | None = None
     limits_unmet: list[str] = []
     closed: bool = False
-    """The kernel closes the addresses that were to be closed to it."""
+    """True if the kernel blocks the addresses that were to be closed to the child."""
     log_bytes_lost: int = 0
 
     @property
@@ -63,9 +63,9 @@ class Hello(msgspec.Struct, frozen=True):
     started: float
     tree: str
     set_aside: list[str] = []
-    """Names of damaged records, which it moved to the folder for those when it started."""
+    """Names of damaged records that the keeper moved to the folder SET_ASIDE when it started."""
     sets_leases: bool = False
-    """True if it sets, extends and lifts leases of any child. Earlier releases do not send it."""
+    """True if the keeper sets, extends and lifts leases of any child. Earlier releases do not send this field."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", tag_field="event"):

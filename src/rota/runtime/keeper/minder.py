@@ -31,7 +31,7 @@ _SWEEP_PAUSE_SECONDS = 0.002
 
 
 def send(pid: int, number: int, minded: bool) -> None:
-    """Send a signal to a child's process group, or to its minder alone, which forwards it."""
+    """Send a signal to a child's process group. A child with a minder gets it through the minder."""
     with contextlib.suppress(ProcessLookupError):
         if not minded:
             with contextlib.suppress(ProcessLookupError):  # it does not lead its group yet
@@ -41,7 +41,7 @@ def send(pid: int, number: int, minded: bool) -> None:
 
 
 def kill_descendants_of(pid: int, but: Collection[int] = ()) -> bool:
-    """Kill all descendants except `but` and those below them. Report whether there were any."""
+    """Kill all descendants except `but` and their descendants. Report whether there were any."""
     found = kernel.descendants_of(pid, but)
     for below in found:
         with contextlib.suppress(ProcessLookupError):
@@ -66,7 +66,7 @@ class _EndNow(BaseException):
 
 
 def mind(plan: ProcessPlan, is_orphan: Callable[[], bool]) -> None:
-    """Become the outer minder, whose pid and status the keeper knows."""
+    """Become the outer minder. The keeper knows its pid and its exit status."""
     os.setsid()
     kernel.set_name(NAME)
     # Otherwise each minder would look like another keeper of this home.
@@ -122,7 +122,7 @@ def _be_process_one(plan: ProcessPlan, status_write: int) -> None:
 
 
 def _has_no_reader(pipe: int) -> bool:
-    """Report whether the outer minder is gone; a parent pid does not show that across namespaces."""
+    """Report whether the outer minder is gone. Its pid does not show that in another PID namespace."""
     poll = select.poll()
     poll.register(pipe, 0)
     return bool(poll.poll(0))

@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rota.runtime.keeper.in_flight import copy_descriptor, in_flight, let_go, release
+from rota.runtime.keeper.in_flight import copy_descriptor, in_flight, release, release_later
 from rota.runtime.keeper.kernel import threads_of
 
 BLOCK_BYTES = 512
 MEMORY_FILES_MAX = 20_000
-"""Files of one tree inspected for memory in one check. They are chosen at random, as checks repeat soon."""
+"""The most files of one tree inspected for memory in one check, chosen at random. The next check follows soon."""
 _NO_NAME = b" (deleted)\n"
-"""Ends a line of /proc/PID/maps for an unlinked file. A file with this very name has a name, and is not counted."""
+"""The end of a line of /proc/PID/maps for an unlinked file. A linked file whose name ends so is not counted."""
 _KCMP = {"x86_64": 312, "aarch64": 272}
 _KCMP_FILES = 2
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -45,10 +45,10 @@ class Table(NamedTuple):
     def files(
         self, numbers: Iterable[int], known: set[int], until: float = math.inf
     ) -> Iterator[os.stat_result | None]:
-        """Yield these files, and those in flight in sockets among them; None for one that cannot be inspected.
+        """Yield these files, and files in flight in sockets among them; None for a file that cannot be inspected.
 
-        `known`: sockets already inspected, which are skipped. `until`: no socket is inspected after this moment. A
-        socket may be open thousands of times, here and in other processes, with thousands of files in it.
+        `known`: sockets already inspected, which are skipped. `until`: the monotonic time after which no socket is
+        inspected. A socket may be open thousands of times, here and in other processes, with thousands of files in it.
         """
         try:
             for number in numbers:
@@ -177,7 +177,7 @@ def _stat_of_copy(process: int, number: int) -> os.stat_result:
     copy = copy_descriptor(process, number)
     found = os.fstat(copy)
     if stat.S_ISSOCK(found.st_mode):
-        let_go(copy)
+        release_later(copy)
     else:
         os.close(copy)
     return found

@@ -39,14 +39,14 @@ class Ports:
             one.close()
 
     def reject_connections(self) -> None:
-        """Close each connection as it comes: no server will take it."""
+        """Close each new connection at once, because no server will come to serve it."""
         if not self._is_turning_away:
             self._is_turning_away = True
             for one in self._held:
                 self._loop.watch(one.fileno(), lambda one=one: _turn_away(one))  # type: ignore[misc]
 
     def stop_rejecting(self) -> None:
-        """Leave connections to the server that has come, or comes soon."""
+        """Leave new connections to the server, which is here or expected."""
         if self._is_turning_away:
             self._is_turning_away = False
             for one in self._held:

@@ -80,7 +80,7 @@ class KeeperProcess:
             self._loop.watch(companion, lambda: self._end_with(companion))
 
     def run(self) -> None:
-        """Run until everything was stopped."""
+        """Run until all children have ended and the keeper is to end."""
         for ignored in (signal.SIGINT, signal.SIGHUP):
             signal.signal(ignored, signal.SIG_IGN)
         self._loop.on_signal(signal.SIGTERM, lambda: self._shut_down(self._grace_seconds))
@@ -92,7 +92,7 @@ class KeeperProcess:
         self._end()
 
     def _noted_groups(self) -> Cgroups | None:
-        """Return the cgroups of an earlier keeper, which may be in another place than this one's."""
+        """Return the cgroups of an earlier keeper by its note. They may be in another place than this keeper's."""
         note = self._folder / "cgroup"
         path = Path(note.read_text(errors="replace").replace("\0", "")) if note.is_file() else Path()
         return Cgroups(path) if path.name == self._name else None
@@ -221,7 +221,7 @@ class KeeperProcess:
                 connection.send_later({"event": event, "record": record})
 
     def _commit(self) -> None:
-        """Write records to disk before anything is sent. A failing disk is retried; clients are answered meanwhile."""
+        """Write records to disk before messages are sent. Retries if the disk fails; clients are answered meanwhile."""
         if self._is_disk_failing:
             return
         try:
@@ -247,7 +247,7 @@ class KeeperProcess:
         self._check_orphaned()
 
     def _check_orphaned(self) -> None:
-        """Start the timers for life without a server. Called when a server connects or disconnects."""
+        """Start the timers that run while there is no server. Called when a server connects or disconnects."""
         self._servers_changed += 1
         since = self._servers_changed
         if not any(connection.version is not None for connection in self._listener.connections):
@@ -272,7 +272,7 @@ class KeeperProcess:
             self._children.stop_child(child, grace_seconds)
 
     def _end(self) -> None:
-        """Free the home before the last answers are sent: a client may start the next keeper at once."""
+        """Release the home, and then send the last answers: a client may start the next keeper at once."""
         self._listener.stop()
         self._ports.hold([])
         if self._groups and self._groups.remove():

@@ -42,7 +42,7 @@ class ProcessPlan:
 
 
 def guarded(body: Callable[[], None]) -> NoReturn:
-    """Run a body and exit: no exception may leave a fork and run the keeper's own code."""
+    """Run a body and exit, so that no exception makes a fork run on in the keeper's code."""
     try:
         body()
     except OSError as error:
@@ -79,7 +79,7 @@ def become(plan: ProcessPlan, is_orphan: Callable[[], bool]) -> None:
 
 
 def _execute(plan: ProcessPlan) -> NoReturn:
-    """Execute like os.execvpe, but without imports, which could load a tenant's module here."""
+    """Execute a program as os.execvpe does, but without imports, which could load a tenant's module here."""
     name = plan.argv[0]
     places = [""] if "/" in name else [f"{place or '.'}/" for place in plan.env.get("PATH", os.defpath).split(":")]
     failure = errno.ENOENT

@@ -19,7 +19,7 @@ CHILDREN_MAX = 4096
 CHILDREN_LEAST = 16
 EXECS_MAX = 256
 EXECS_LEAST = 8
-"""The share that each tenant gets while any are free."""
+"""The least number of commands that each tenant may run, while the keeper has room."""
 RECORDS_MAX = 8192
 CONNECTIONS_MAX = 64
 KEY_CHARS_MAX = 256
@@ -52,10 +52,10 @@ EXIT_CANNOT_START = 4
 
 
 def hash_of(key: str) -> str:
-    """The name of a key's record and cgroup."""
+    """Return the name of a key's record and cgroup."""
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
 def name_of(home: Path) -> str:
-    """The name of a home's keeper, and of the cgroup of all that it runs. A copy of the home has another."""
+    """Return the name of a home's keeper and of its cgroup. A copy of the home has another name."""
     return f"rota-{hash_of(str(home.resolve()))}"

@@ -16,7 +16,7 @@ Record = dict[str, Any]
 SET_ASIDE = "damaged"
 """The folder for damaged records."""
 SET_ASIDE_MAX = 64
-"""Damaged records that are retained; older ones are removed."""
+"""The most damaged records that are kept; older ones are removed."""
 RECORD_BYTES_MAX = 1024 * 1024
 
 
@@ -29,9 +29,10 @@ class RecordStore:
         """Names of damaged files in the folder SET_ASIDE."""
 
     def read(self) -> list[Record]:
-        """Return all records. Files that are no records are moved aside: they must not keep a keeper from starting.
+        """Return all records.
 
-        A `.part` file was cut short by a crash before anyone was notified, and is removed.
+        Damaged files are moved aside, because they must not keep a keeper from starting. `.part` files are removed: a
+        crash cut them short before any client was notified.
         """
         found = []
         for path in sorted(self._folder.iterdir()):
@@ -60,7 +61,7 @@ class RecordStore:
         self._changed[key] = None
 
     def commit(self) -> None:
-        """Make changes since the last commit durable, with one sync of the folder."""
+        """Make the changes since the last commit durable, with one sync of the folder."""
         if not self._changed:
             return
         for key, record in list(self._changed.items()):
@@ -102,7 +103,7 @@ def _parsed(path: Path) -> Record | None:
 
 
 def _is_record(record: Any) -> bool:
-    """Report whether a value is a record with every field that is used."""
+    """Report whether a value is a record with all fields that the keeper uses."""
     if not isinstance(record, dict):
         return False
     log, ended = record.get("log"), record.get("exit")

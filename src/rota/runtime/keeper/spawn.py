@@ -1,4 +1,4 @@
-"""Fork the process of a plan, and what the kernel holds of it from its start."""
+"""Forks the process of a plan, and computes the limits that the kernel enforces from its start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RLIMITS = {"nofile": resource.RLIMIT_NOFILE, "memory": resource.RLIMIT_DATA, "pi
 
 
 def spawn(plan: ProcessPlan) -> tuple[int, int]:
-    """Fork; return the pid and a report descriptor, which ends when the program runs and else holds the error."""
+    """Fork a process. Return its pid and a descriptor that reports an error, or ends once the program runs."""
     report, report_write = os.pipe()
     keeper = os.getpid()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -56,7 +56,7 @@ def _child(plan: ProcessPlan, report: int, is_orphan: Callable[[], bool]) -> Non
 
 
 def rlimits_for(limits: dict[str, int], uid: int | None, nofile: tuple[int, int]) -> dict[str, tuple[int, int]]:
-    """Return the limits that the kernel can hold without a cgroup: for each process, not for the tree."""
+    """Return the limits that the kernel enforces without a cgroup: for each process, not for the tree."""
     # The kernel counts processes by user: that helps only where the user is the child's own, and not root.
     held = {name: (value, value) for name, value in limits.items() if name in RLIMITS and (name != "pids" or uid)}
     if "nofile" in held:
@@ -66,7 +66,7 @@ def rlimits_for(limits: dict[str, int], uid: int | None, nofile: tuple[int, int]
 
 
 def protect_from_oom_killer() -> str | None:
-    """Make the kernel kill any other process before the keeper. Returns the score that children get instead."""
+    """Make the kernel kill other processes before the keeper. Returns the score to give to children instead."""
     file = Path("/proc/self/oom_score_adj")
     try:
         before = file.read_text()

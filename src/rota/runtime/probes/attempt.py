@@ -23,15 +23,15 @@ from rota.runtime.probes.state import PASSED, Result, failed, unknown
 RunCommand = Callable[[Subject, str, Sequence[str], float], Awaitable[int]]
 """Runs a command in a container, and returns its exit code.
 
-It is killed when its seconds are over, with TimeoutError, and when the call is cancelled. Any other exception means
-that it could not be run, which is no fault of the container.
+The command is killed when its seconds are over, with TimeoutError, and when the call is cancelled. Any other exception
+means that Rota could not run it: the container is not at fault.
 """
 Means = Literal["command", "connection"]
 
 START_SECONDS_MAX = 5.0
-"""The most that the start of Rota's own program inside takes. It is not counted as the container's time."""
+"""The most seconds that Rota's own probe program may take to start. They do not count as the container's time."""
 OVERDUE_SECONDS = 5.0
-"""Seconds after its time in which a command must have been killed."""
+"""Seconds after its timeout within which a command must have been killed."""
 PATH_SAFE = "/%?&=:@!$'()*+,;~[]"
 
 
@@ -44,7 +44,7 @@ class ProbeTarget(NamedTuple):
 
 
 def means(probe: Probe, network: Network) -> Means:
-    """Return whether a probe is a command or a connection. A network namespace of its own needs a command inside."""
+    """Return how to make a probe. A container with its own network namespace is probed by a command inside."""
     return "command" if probe.exec is not None or network != "host" else "connection"
 
 
@@ -109,7 +109,7 @@ def _text() -> str:
 
 
 def _target(probe: Probe) -> tuple[int, str | None]:
-    """Return the port, and for HTTP the quoted path, which cannot break the request line."""
+    """Return the port, and for HTTP the path, quoted so that it cannot break the request line."""
     if probe.http_get is not None:
         return probe.http_get.port, quote(probe.http_get.path, safe=PATH_SAFE, errors="replace")
     assert probe.tcp_socket is not None
@@ -178,7 +178,7 @@ def _described(probe: Probe) -> str:
 
 @contextlib.asynccontextmanager
 async def _within(clock: Clock, seconds: float) -> AsyncIterator[asyncio.Timeout]:
-    """Raise TimeoutError when so many seconds of the clock are over."""
+    """Raise TimeoutError once so many seconds of the clock have passed."""
     async with asyncio.timeout(None) as limit:
         timer = clock.call_at(clock.now() + seconds, lambda: limit.reschedule(asyncio.get_running_loop().time()))
         try:

@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Begins items, at most `at_once_max` at once and `share_max` of one holder.
+    """Begins items: at most `at_once_max` at once, and `share_max` of one holder.
 
-    Items of one holder begin in the order in which they came; holders take turns.
+    Items of one holder begin in the order in which they were added. Holders take turns.
     """
 
     def __init__(
@@ -26,28 +26,28 @@ class FairQueue(Generic[T]):
         self._waiting: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()
 
     def enter(self, one: T) -> None:
-        """Begin an item now, or when there is room for it."""
+        """Add an item. It begins as soon as there is room for it."""
         self._waiting.setdefault(self._holder(one), OrderedDict())[one] = None
-        self._go_on()
+        self._begin_next()
 
     def leave(self, one: T) -> None:
-        """Note that an item has ended, and begin the next ones."""
+        """Note that an item has ended, which makes room for others."""
         holder = self._holder(one)
         self._free += 1
         self._begun[holder] -= 1
         if not self._begun[holder]:
             del self._begun[holder]
-        self._go_on()
+        self._begin_next()
 
     def drop(self, one: T) -> None:
-        """Remove an item that waits."""
+        """Remove an item that has not begun."""
         holder = self._holder(one)
         waiting = self._waiting.get(holder, OrderedDict())
         waiting.pop(one, None)
         if not waiting:
             self._waiting.pop(holder, None)
 
-    def _go_on(self) -> None:
+    def _begin_next(self) -> None:
         while self._free:
             holder = next((each for each in self._waiting if self._begun[each] < self._share_max), None)
             if holder is None:

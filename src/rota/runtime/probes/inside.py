@@ -15,7 +15,7 @@ HEAD_BYTES_MAX = 8_192
 STATUS_DIGITS = 3
 REFUSED, SILENT, NO_HTTP, CLOSED, UNREACHABLE = 41, 42, 43, 44, 45
 WRONG_STATUS = 50
-"""The exit code for a wrong status is this plus the first digit of the status."""
+"""A wrong HTTP status gives this exit code plus the first digit of the status."""
 
 
 def request(port: int, path: str) -> bytes:
@@ -26,7 +26,7 @@ def request(port: int, path: str) -> bytes:
 
 
 def status_of(head: bytes) -> int | None:
-    """Return the status of an HTTP answer that begins so; None if more is needed. Raises ValueError for other text."""
+    """Return the status of an HTTP answer from its beginning; None if more is needed. Raises ValueError otherwise."""
     while True:
         line, ended, _ = head.partition(b"\n")
         version, _, rest = line.partition(b" ")
@@ -51,7 +51,7 @@ def passes(status: int) -> bool:
 
 
 def connects_to_itself(opened: socket.socket, port: int) -> bool:
-    """Report whether a connection is its own other end: if nothing listens, the kernel may give it that very port."""
+    """Report whether a connection leads to itself: the kernel may give it that very port if nothing listens there."""
     own: tuple[str, int] = opened.getsockname()
     return own == (HOST, port)
 

@@ -16,15 +16,15 @@ from rota.runtime.probes.fair_queue import FairQueue
 from rota.runtime.probes.state import ProbeState, Result, Role, first_in_seconds, next_in_seconds
 
 COMMANDS_AT_ONCE_MAX = 32
-"""The most probes by a command at once: each is a process."""
+"""The most probes by command that run at once: each is a process."""
 CONNECTIONS_AT_ONCE_MAX = 128
-"""The most probes by a connection at once: each is a descriptor."""
+"""The most probes by connection that run at once: each is a descriptor."""
 NAMESPACES_AT_ONCE_MIN = 4
-"""A namespace has at most this fraction of the bounds: its hanging probes must not delay those of others."""
+"""One namespace gets at most one part in this many of each bound, so that its hanging probes delay no other's."""
 
 
 class _ProbePlan(NamedTuple):
-    """The probes of a run. A changed plan begins again."""
+    """The probes of a run. When the plan changes, probing starts over."""
 
     number: int
     readiness: Probe | None
@@ -53,7 +53,7 @@ class _RunProbes:
         self.target = target
         self.probes: dict[Role, _RunProbe] = {}
         self.due: list[_RunProbe] = []
-        """The probe that runs or is queued, then those that came due meanwhile."""
+        """The probe that runs or is queued, followed by those that came due since."""
 
 
 class Probes:
@@ -83,10 +83,10 @@ class Probes:
     def follow(
         self, subject: Subject, container: Container, run: Run, *, network: Network, was_ready: bool = False
     ) -> None:
-        """Probe a run as its container demands. Repeated calls go on; another run begins again; an ended one stops.
+        """Probe a run as its container demands. Starts over for another run or other probes, ends with it.
 
-        network    the network of the run: other ports than the host's are probed from inside
-        was_ready  the stored verdict on this very run: a restart of the server does not make it unready
+        network    the network of the run; unless it is the host's, ports are probed from inside
+        was_ready  the stored verdict on this run, so that a restart of the server does not make it unready
         """
         containers = self._followed.setdefault(subject, {})
         plan = _ProbePlan(run.number, container.readiness_probe, container.liveness_probe, network)
@@ -101,7 +101,7 @@ class Probes:
             )
 
     def ready(self, subject: Subject, container: str) -> tuple[bool, str]:
-        """Return whether a container is ready, and if not, why."""
+        """Return whether a container is ready, and the reason if it is not."""
         followed = self._followed.get(subject, {}).get(container)
         if followed is None:
             return False, f"container {container} is not running"
@@ -111,7 +111,7 @@ class Probes:
         return False, f"container {container} is not ready: {one.state.why or 'its probe has not been made yet'}"
 
     def must_restart(self, subject: Subject, container: str) -> str | None:
-        """Return why a container must be restarted; None: it need not be."""
+        """Return why a container must be restarted, or None if it need not be."""
         followed = self._followed.get(subject, {}).get(container)
         one = followed.probes.get("liveness") if followed else None
         if one is None or one.state.verdict != "Failing":
@@ -124,12 +124,12 @@ class Probes:
             self._end(followed)
 
     def listen(self, listener: Callable[[Subject], None]) -> Callable[[], None]:
-        """Call `listener` when a verdict on an Instance changes. Return a function that ends that."""
+        """Call `listener` when a verdict on an Instance changes. Return a function that removes the listener."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def stop(self) -> None:
-        """End all probes, for good."""
+        """End all probes, and accept no new ones."""
         self._closed = True
         for subject in list(self._followed):
             self.forget(subject)
@@ -196,9 +196,9 @@ class Probes:
         if due:
             self._queues[due[0].means].enter(due[0])
         self._schedule(one, next_in_seconds(one.probe, self._clock.now() - began, self._chance()))
-        self._take(one, result)
+        self._apply(one, result)
 
-    def _take(self, one: _RunProbe, result: Result) -> None:
+    def _apply(self, one: _RunProbe, result: Result) -> None:
         before, one.state = one.state, one.state.after(result)
         if before.verdict != one.state.verdict:
             for listener in tuple(self._listeners):

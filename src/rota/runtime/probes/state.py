@@ -1,4 +1,4 @@
-"""The verdict of a probe by its results, and its schedule. Pure functions: no clock, no I/O."""
+"""The verdict of a probe and its schedule, computed from its results. Pure functions: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Verdict = Literal["Waiting", "Passing", "Failing"]
 
 WHY_LENGTH_MAX = 256
 FIRST_SPREAD_SECONDS_MAX = 1.0
-"""The most by which the first probe of a container that is not ready is delayed, so that many do not start at once."""
+"""The most seconds by which the first probe of an unready container is delayed, so that not all start at once."""
 DRIFT = 0.05
-"""The most by which a period is lengthened, as a share of it, so that probes that began together drift apart."""
+"""The largest share by which a period is lengthened at random, so that probes do not stay in step."""
 
 
 class Result(NamedTuple):
@@ -47,11 +47,11 @@ class ProbeState(Struct, frozen=True):
     failures: int = 0
     """Failures in a row."""
     why: str = ""
-    """The reason of the last result since the last pass."""
+    """The reason of the last failed or unknown result since the probe last passed."""
 
     @classmethod
     def first(cls, role: Role, failure_threshold: int, *, passed_before: bool = False) -> ProbeState:
-        """Return the first state: alive; and waiting to be ready, unless it was ready before."""
+        """Return the first state: liveness begins as passing, readiness as waiting unless it had passed before."""
         begins_well = role == "liveness" or passed_before
         return cls("Passing" if begins_well else "Waiting", failure_threshold)
 
@@ -70,8 +70,8 @@ class ProbeState(Struct, frozen=True):
 def first_in_seconds(probe: Probe, up_seconds: float, chance: float, *, awaited: bool) -> float:
     """Return the seconds until the first probe of a run that has been up for `up_seconds`.
 
-    chance   a number from 0 to 1 that places it in its spread
-    awaited  something waits for its verdict, so that the spread is short; else it is a whole period
+    chance   a number from 0 to 1 that places the probe in its spread
+    awaited  something waits for the verdict: the spread is short, else a whole period
     """
     spread = min(probe.period_seconds, FIRST_SPREAD_SECONDS_MAX) if awaited else probe.period_seconds
     # A clock that was set back must not make it wait longer than was asked for.
@@ -80,7 +80,7 @@ def first_in_seconds(probe: Probe, up_seconds: float, chance: float, *, awaited:
 
 
 def next_in_seconds(probe: Probe, took_seconds: float, chance: float) -> float:
-    """Return the seconds from the end of a probe to the next one: periods are counted from start to start."""
+    """Return the seconds from the end of a probe to the start of the next: periods are counted from start to start."""
     return max(0.0, probe.period_seconds * (1 + DRIFT * chance) - took_seconds)
 
 

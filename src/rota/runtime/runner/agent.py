@@ -41,7 +41,7 @@ CLEAR_SECONDS_MAX = 10.0
 CLEAR_PAUSE_SECONDS = 0.002
 NO_PROGRAM, NO_PERMISSION = 127, 126
 FIRST = 1
-"""The first process of a PID namespace: the namespace ends with it."""
+"""The pid of the first process of a PID namespace. When it ends, the kernel ends the namespace."""
 LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 
@@ -146,7 +146,7 @@ class Agent:
                 self._send({"id": id_, "code": process.returncode})
 
     def _clear(self, but: Sequence[str], alone: bool) -> int:
-        """Kill everything but these commands. Return how many are left after CLEAR_SECONDS_MAX, normally 0."""
+        """Kill everything except these commands. Return how many processes are left after CLEAR_SECONDS_MAX."""
         kept = {pid for pid, (id_, _) in self._commands.items() if id_ in but}
         deadline = time.monotonic() + CLEAR_SECONDS_MAX
         self._reap()
@@ -169,18 +169,19 @@ class Agent:
 
 
 def _is_nowhere(name: str, env: dict[str, str]) -> bool:
-    """Report whether no folder of the path has a program, passing over folders that may not be searched, as shells do.
+    """Report whether no folder of PATH has a program. Like a shell, skip folders that may not be searched.
 
-    The kernel does not pass over them: a start fails as if the program itself were forbidden.
+    The kernel does not skip them: it reports a start there as if the program itself were forbidden.
     """
     return "/" not in name and not any(os.path.lexists(os.path.join(place, name)) for place in os.get_exec_path(env))
 
 
 def _is_clear(kept: Collection[int]) -> bool:
-    """Report whether this process has no descendants but the kept ones, and those have none.
+    """Report whether this process has no descendants except the kept ones, and those have none.
 
-    Orphans are reparented to this process, and only it reaps its children: every process of the box is one of its
-    children or below one. The kept ones are looked at first: a process that leaves them is a child of this one then.
+    Every process of the box is a child of this process or below one: orphans are reparented to it, and only it reaps
+    its children. The children of kept processes are listed first: one that is orphaned in between is then found as a
+    child of this process.
     """
     if not LISTS_CHILDREN:
         return set(descendants(os.getpid())) <= set(kept)
@@ -190,7 +191,7 @@ def _is_clear(kept: Collection[int]) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """Return the children of a process, including those that ended and are not reaped."""
+    """Return the children of a process, including ended ones that are not reaped."""
     if not LISTS_CHILDREN:
         return [child for child, (_, parent) in _states() if parent == pid]
     found = b""
@@ -213,13 +214,13 @@ def is_running(pid: int, proc: str = "/proc") -> bool:
 
 
 def others(kept: Collection[int]) -> list[int]:
-    """Return all processes of this PID namespace, except this one, the kept ones and the first one."""
+    """Return all processes of this PID namespace except this one, the kept ones and the namespace's first."""
     but = {FIRST, os.getpid(), *kept}
     return [pid for pid, (state, _) in _states() if pid not in but and _goes_on(str(pid), state)]
 
 
 def _goes_on(pid: str, state: str, proc: str = "/proc") -> bool:
-    """Report whether a process runs. The state of one whose first thread has ended is Z while other threads run."""
+    """Report whether a process runs. If its first thread has ended but others run, its state is Z although it runs."""
     if state not in "ZX":
         return True
     try:

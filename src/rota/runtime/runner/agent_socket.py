@@ -1,13 +1,13 @@
-"""The socket at which the agent of a container connects to its runner, and how the runner knows that it is the agent.
+"""The socket at which the agent of a container connects to its runner, and the proof that the peer is the agent.
 
-Whatever runs in the container has the uid of its agent, and may find the socket. Therefore:
+Anything that runs in the container has the uid of its agent, and may find the socket. Therefore:
 
 - The runner listens only while no agent is connected. Before the first agent has connected, nothing of a tenant ran.
-- The first agent is given a key before it is given a command. A runner that was restarted knows the agent by it.
-- An agent without the key is taken for a new one only when the process of the last one has ended, as its pidfd says.
-  It was the first of its namespace: everything else there had ended before.
+- The first agent is given a key before it is given a command. A runner that was restarted knows the agent by this key.
+- An agent without the key is accepted as a new one only when the process of the last agent has ended, as its pidfd
+  shows. That process was the first of its namespace: everything else there had ended before.
 
-An agent connects anew only when nothing runs beside it. So a connection is also the proof of a cleared container.
+An agent reconnects only when nothing runs beside it. So a connection also proves that the container is cleared.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from rota.runtime.private import write_private
 from rota.runtime.runner.agent import FIRST, LENGTH_BYTES
 
 HELLO_SECONDS_MAX = 1.0
-"""Time for a new connection to identify itself. Others wait meanwhile."""
+"""Seconds that a new connection has to identify itself. Other connections wait meanwhile."""
 HELLO_BYTES_MAX = 4096
 BACKLOG = 16
 SOCKET_MODE = 0o666
-"""The agent has another uid. Its container has the folder of the socket read-only."""
+"""The socket is open to the agent's uid, which differs. The container sees the socket's folder read-only."""
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -42,21 +42,22 @@ class AgentConnection(NamedTuple):
 
     control: socket.socket
     pid: int
-    """Its pid in its container."""
+    """The pid of the agent in its container."""
     uid: int
     is_new: bool
-    """True if it has no key yet."""
+    """True if the agent has no key yet."""
 
 
 class NotTheAgent(Exception):  # noqa: N818
-    """The connection is not the agent's, or its identity cannot be verified."""
+    """The peer is not the agent, or its identity cannot be verified."""
 
 
 class AgentSocket:
-    """The socket to which the one agent of a container connects. It outlives the boxes, which follow each other.
+    """The socket to which the one agent of a container connects. It outlives the boxes, one after the other.
 
-    `key` is where the key is kept, which only the runner may read; it has to last as long as the container.
-    `uid` is the user of the container; None: the first to connect. `is_first`: the agent is the first process there.
+    `key`: the file of the agent's key, which only the runner may read and which must last as long as the container.
+    `uid`: the user of the container; None: that of the first peer. `is_first`: the agent is the container's first
+    process.
     """
 
     def __init__(self, path: Path, key: Path, *, uid: int | None = None, is_first: bool = True) -> None:
@@ -90,12 +91,12 @@ class AgentSocket:
         self._listening = listening
 
     async def connected(self) -> AgentConnection:
-        """Return the next connection of the agent. It is the caller's to close."""
+        """Return the next connection of the agent. The caller closes it."""
         waiting, self._waiting = self._waiting, None
         return waiting if waiting is not None else await self._accepted()
 
     async def cleared(self) -> None:
-        """Wait until nothing of the last agent's commands runs, after its connection was closed."""
+        """Wait until no command of the last agent runs. Call it after the agent's connection was closed."""
         # A copy: its own is closed when another agent has connected.
         process = os.dup(self._process) if self._process is not None else None
         tasks: list[asyncio.Task[Any]] = [accepting := asyncio.create_task(self._accepted())]
@@ -113,7 +114,7 @@ class AgentSocket:
                 self._waiting = accepting.result()
 
     def remember(self, key: str) -> None:
-        """Keep a key that the agent has. To be called before it is given a command."""
+        """Store the key that an agent was given. Call it before the agent gets a command."""
         write_private(self._key_path, key.encode())
         self._key = key
 
@@ -187,7 +188,7 @@ class AgentSocket:
 
 
 async def _hello(control: socket.socket, descriptors: list[int]) -> Any:
-    """Return the first message, and not a byte more; descriptors that come with it are added."""
+    """Return the first message without reading further. Appends descriptors that come with it."""
     control.setblocking(False)
     arrived, wanted = bytearray(), LENGTH_BYTES
     while len(arrived) < wanted:
@@ -209,7 +210,7 @@ async def _hello(control: socket.socket, descriptors: list[int]) -> Any:
 
 
 async def _readable(descriptor: int) -> None:
-    """Wait until there is something to read; of a pidfd, until its process has ended."""
+    """Wait until a descriptor is readable. A pidfd is readable when its process has ended."""
     ready = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(descriptor, ready.set)

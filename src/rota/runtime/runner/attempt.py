@@ -1,4 +1,4 @@
-"""One run of a job in a box: put its files there, run it, clear the box, and collect its outcome."""
+"""One run of a job in a box: write its files, run it, clear the box, and collect its outcome."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ log = logging.getLogger(__name__)
 NOTHING = "null"
 """The JSON result of a function that returns None."""
 CALL_TRIES_MAX = 5
-"""Attempts to call a function when no call began: its tree had changed, or its interpreter was killed as it started."""
+"""The most attempts to make a call that is not begun: its tree changed, or its interpreter was killed at its start."""
 NOT_CALLED = "not called: the files of its tree change faster than they are loaded"
 
 
 class End(NamedTuple):
-    """The exit of a job, or the error that kept it from beginning."""
+    """The exit of a job, or the error that prevented its start."""
 
     code: int | None
-    """The exit code, or the negative number of the signal that ended it. None: it did not begin."""
+    """The exit code, or the negative number of the signal that ended the job. None: it did not start."""
     error: str = ""
     result: str = ""
 
@@ -48,7 +48,7 @@ class Attempt:
         interpreters: Callable[[], Interpreters],
         capture: Capture | None = None,
     ) -> None:
-        """`capture`: the pipe of the last job, reused if nothing was written to it since."""
+        """`capture`: the output pipe of the last job. It is reused unless something was written to it since."""
         self._box = box
         self._job = job
         self._stop = stop
@@ -59,14 +59,14 @@ class Attempt:
         self._findings = Findings(job.parse)
         self._log: TaskLog | None = None
         self._has_log = bool(job.log)
-        if capture is None or not capture.resume(self._take):
-            capture = Capture(self._take, box.uid)
+        if capture is None or not capture.resume(self._on_output):
+            capture = Capture(self._on_output, box.uid)
         self._capture = capture
         self._is_output_free = False
         """True if no other process has the write end of the pipe open."""
 
     def close(self) -> Capture | None:
-        """Close the log. Return the pipe if the next job can use it, else close it too."""
+        """Close the log. Return the pipe if the next job can use it, or close it and return None."""
         self._stop.over()
         kept = self._capture if self._is_output_free and self._capture.is_empty else None
         if kept is None:
@@ -81,7 +81,7 @@ class Attempt:
     async def run(self, home: str, kept: Callable[[], list[str]]) -> None:
         """Run the job, and return when none of its processes is left. Raises BoxLost when some cannot be ended.
 
-        `kept` returns the commands of the box that go on.
+        `kept` returns the commands of the box that run on.
         """
         if self._job.note:
             self._write(f"[rota: {self._job.note}]\n".encode())
@@ -96,17 +96,17 @@ class Attempt:
         if problem:
             self._end = End(None, problem)
         elif self._stop.why is None:
-            await (self._command() if self._job.kind == "command" else self._call())
+            await (self._run_command() if self._job.kind == "command" else self._call_function())
         self._stop.over()
         if not self._box.is_clear(kept(), alone=True):
             await self._box.clear(kept(), alone=True)
-        self._see()
+        self._store_exit()
         self._capture.drain()
         self._findings.close()
         await self._files.remove(self._box)
 
     def outcome(self, started: float, ended: float) -> Outcome:
-        """Return the outcome as far as it is known: WorkerLost until the job has ended."""
+        """Return the outcome as far as it is known. Until the job has ended, its reason is WorkerLost."""
         findings, end = self._findings, self._end
         code = None if end is None or end.code is None else end.code if end.code >= 0 else SIGNALLED - end.code
         result = end.result if end is not None and (end.result != NOTHING or not findings.result) else ""
@@ -153,9 +153,9 @@ class Attempt:
 
     # Running it.
 
-    async def _command(self) -> None:
+    async def _run_command(self) -> None:
         job = self._job
-        self._limit()
+        self._start_timeout()
         output = self._capture.writing
         with input_file(job.stdin.encode()) as standard_input:
             id_, command = await self._box.run(
@@ -163,17 +163,17 @@ class Attempt:
             )
         self._capture.started()
         self._started = command
-        await self._until_the_end(id_, command.ended)
-        self._see()
+        await self._wait_for_end(id_, command.ended)
+        self._store_exit()
 
-    def _see(self) -> None:
-        """Take the exit of the command, if it has ended."""
+    def _store_exit(self) -> None:
+        """Store the exit of the command if it has ended."""
         if self._started is not None and self._started.ended.done():
             self._end = End(self._started.ended.result(), self._started.error)
 
-    async def _call(self) -> None:
+    async def _call_function(self) -> None:
         job = self._job
-        self._limit()
+        self._start_timeout()
         interpreters = self._interpreters()
         for tried in range(1, CALL_TRIES_MAX + 1):
             with input_file(job.stdin.encode()) as standard_input:
@@ -181,7 +181,7 @@ class Attempt:
                 id_, replied = await interpreters.call(
                     job.argv[0], job.argv[1:], env=job.env, cwd=job.cwd, streams=streams
                 )
-            await self._until_the_end(id_, replied)
+            await self._wait_for_end(id_, replied)
             reply = replied.result() if replied.done() else None
             # An interpreter that was asked to end is in no known state.
             interpreters.done(reply if self._stop.why is None else None)
@@ -194,25 +194,25 @@ class Attempt:
             if not is_stale or self._stop.why is not None:
                 return
 
-    def _limit(self) -> None:
-        """Start its timeout, before any request to the box: the box may not answer."""
+    def _start_timeout(self) -> None:
+        """Start the timeout of the job. Called before any request to the box, which may not answer."""
         if self._job.timeout_seconds is not None:
             self._stop.after(self._job.timeout_seconds)
 
-    async def _until_the_end(self, id_: str, ended: asyncio.Future[Any]) -> None:
-        """Wait until it has ended, or the grace after a stop request is over."""
+    async def _wait_for_end(self, id_: str, ended: asyncio.Future[Any]) -> None:
+        """Wait until `ended`, or until the grace of a stop request is over. Sends SIGTERM at the first stop request."""
         is_asked = False
         while not ended.done() and await self._stop.wait(ended):
             if self._stop.why is not None and not is_asked and not ended.done():
                 is_asked = True
                 await self._box.signal(id_, signal.SIGTERM)
 
-    def _take(self, data: bytes) -> None:
+    def _on_output(self, data: bytes) -> None:
         self._write(data)
         self._findings.feed(data)
 
     def _write(self, data: bytes) -> None:
-        """Append to the log. The first write makes its file: most jobs of a busy worker write nothing."""
+        """Append to the log. The first write creates the file, because most jobs of a busy worker write nothing."""
         if self._log is None and self._has_log:
             self._log = _opened(self._job.log)
             self._has_log = self._log is not None

@@ -24,40 +24,40 @@ from rota.runtime.runner.box_processes import BoxProcesses
 START_SECONDS_MAX = 30.0
 CLEAR_SECONDS_MAX = 15.0
 LOOK_SECONDS, STOPPED_LOOKS = 0.5, 3
-"""Seconds between two looks at an agent that clears its box, and the looks in a row that may find it stopped."""
+"""Seconds between two looks at an agent that clears its box, and how many in a row may find it stopped."""
 ANSWER_SECONDS_MAX = 60.0
-"""The most that an agent may take to read a message, to start a command, or to report that a killed one ended.
+"""The most seconds that an agent may take to read a message, to start a command, or to report the end of a killed one.
 
-Longer than a box may be frozen while its storage is measured.
+A box may be frozen for less than this while its storage is measured.
 """
 VERIFY_SECONDS_MAX = 1.0
-"""The time in which a box must be seen to be clear after its agent has answered that it is."""
+"""Seconds within which a box must look clear from outside, after its agent has answered that it is."""
 STOP_SECONDS_MAX = 5.0
 CODE_MAX, SIGNAL_MAX = 255, 64
 
 SIGNALLED = 128
-"""Added to the number of a signal, as a shell does it, to make an exit code of it."""
+"""A signal's number plus this is the exit code that a shell reports for it."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
 class BoxNote(msgspec.Struct, frozen=True):
-    """The running box of a runner, as a file tells it to those who run further commands in the box."""
+    """The box that a runner has running. Written to a file, for those who start further commands in the box."""
 
     process: str
-    """Its first process, as PID@START_TIME."""
+    """The first process of the box, as PID@START_TIME."""
     env: Mapping[str, str]
-    """The environment that it was started with."""
+    """The environment that the box was started with."""
 
 
 def write_note(path: Path, note: BoxNote | None) -> None:
-    """Write which box runs. None: no box runs, and commands have to wait for one."""
+    """Write which box runs. None: no box runs, and commands that want to enter have to wait."""
     write_private(path, msgspec.json.encode(note) if note is not None else b"")
 
 
 def read_note(path: Path) -> BoxNote | None:
-    """Return the box that runs, or None. Raises FileNotFoundError if the instance has no runner."""
+    """Return the running box, or None if none runs. Raises FileNotFoundError if the instance has no runner."""
     content = path.read_bytes()
     try:
         return msgspec.json.decode(content, type=BoxNote) if content else None
@@ -66,7 +66,7 @@ def read_note(path: Path) -> BoxNote | None:
 
 
 class BoxLost(Exception):  # noqa: N818
-    """The box cannot be used any more: it has ended, or does not answer, or cannot be cleared."""
+    """The box is of no use any more: it has ended, its agent does not answer, or it cannot be cleared."""
 
 
 class BoxCommand:
@@ -74,17 +74,17 @@ class BoxCommand:
 
     def __init__(self) -> None:
         self.started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """Its pid in the PID namespace of the box."""
+        """The pid of the command in the PID namespace of the box."""
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """Its exit code, or the negative number of the signal that ended it. Raises BoxLost."""
+        """The exit code of the command, or the negative number of the signal that ended it. Raises BoxLost."""
         self.error = ""
-        """The reason why it could not be started; empty: it was."""
+        """The reason why the command could not be started; empty if it was started."""
 
 
 class Box:
     """A sandbox (or none) with an agent that runs commands in it. All of it ends with `stop`, or when its runner dies.
 
-    `lost` is set when it has ended by itself, or does not answer any more.
+    `lost` is set when the box has ended by itself, or does not answer any more.
     """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], noted_in: Path) -> None:
@@ -102,7 +102,7 @@ class Box:
         self.lost = asyncio.Event()
         self._processes: BoxProcesses | None = None
         self.uid: int | None = None
-        """The uid of its commands, as they see it; None: the agent did not report it."""
+        """The uid of the box's commands, as they see it; None if the agent did not report it."""
 
     async def start(self) -> None:
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -127,7 +127,7 @@ class Box:
             await asyncio.shield(self._ready)
         pid = self._process.pid
         self._processes = BoxProcesses(pid, self._ready.result())
-        self._write_down(BoxNote(f"{pid}@{start_time_of(pid)}", self._env))
+        self._update_note(BoxNote(f"{pid}@{start_time_of(pid)}", self._env))
 
     async def run(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, streams: tuple[int, int, int]
@@ -148,9 +148,9 @@ class Box:
             self._expect(self._commands[id_].ended)
 
     def is_clear(self, but: Sequence[str] = (), *, alone: bool = False) -> bool:
-        """Report whether nothing runs in it but the agent and these commands. False: that is not certain; call `clear`.
+        """Report whether only the agent and these commands run in the box. If False, this is not certain: call `clear`.
 
-        `alone`: nothing that has entered it from outside either.
+        `alone`: also require that no process that entered the box from outside runs.
         """
         kept = [self._commands[id_].started for id_ in but if id_ in self._commands]
         if self._processes is None or not all(started.done() for started in kept):
@@ -159,13 +159,13 @@ class Box:
         return self._processes.is_clear(numbers) and (not alone or self._processes.is_alone(numbers))
 
     def is_as_started(self) -> bool:
-        """Report whether a command that is started now has the limits and the priority that the first one had."""
+        """Report whether a new command would get the same limits and priority as the first command of the box."""
         return self._processes is not None and self._processes.is_as_started()
 
     async def clear(self, but: Sequence[str] = (), *, alone: bool = False) -> None:
-        """Kill everything in the box but the agent and these commands. Raises BoxLost when something is left.
+        """Kill everything in the box except the agent and these commands. Raises BoxLost when something is left.
 
-        `alone`: also processes that have entered it from outside.
+        `alone`: also kill processes that entered the box from outside.
         """
         self._cleared = asyncio.get_running_loop().create_future()
         is_apart = self._processes is not None and self._processes.is_apart
@@ -182,7 +182,7 @@ class Box:
             await asyncio.sleep(CLEAR_PAUSE_SECONDS)
 
     async def _until_cleared(self, cleared: asyncio.Future[int]) -> int:
-        """Return how many processes are left. Raises BoxLost when the agent does not answer, or was stopped."""
+        """Return how many processes are left. Raises BoxLost if the agent does not answer or was stopped."""
         deadline, stopped = time.monotonic() + CLEAR_SECONDS_MAX, 0
         while not (await asyncio.wait((cleared,), timeout=LOOK_SECONDS))[0]:
             if time.monotonic() > deadline:
@@ -194,8 +194,8 @@ class Box:
         return cleared.result()
 
     async def stop(self) -> None:
-        """End it and everything in it. Raises BoxLost when something cannot be ended."""
-        self._write_down(None)
+        """End the box and everything in it. Raises BoxLost if something cannot be ended."""
+        self._update_note(None)
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -213,8 +213,8 @@ class Box:
         self._fail()
         await asyncio.to_thread(_sweep)
 
-    def _write_down(self, box: BoxNote | None) -> None:
-        """Write the note. It is emptied, never removed: without a note, commands would join the runner itself."""
+    def _update_note(self, box: BoxNote | None) -> None:
+        """Write the note of the running box. It is emptied, not removed: without it, commands would join the runner."""
         with contextlib.suppress(FileNotFoundError):  # The folder of the instance may be gone.
             write_note(self._note, box)
 
@@ -239,7 +239,7 @@ class Box:
                 raise BoxLost(str(error)) from None
 
     def _expect(self, answer: asyncio.Future[int]) -> None:
-        """Give the box up as lost if its agent does not answer in time."""
+        """Treat the box as lost if its agent does not answer in time."""
         timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS_MAX, self._miss, answer)
         answer.add_done_callback(lambda _: timer.cancel())
 
@@ -260,14 +260,14 @@ class Box:
                         return
                     if len(arrived) < LENGTH_BYTES + length:
                         break
-                    self._take(_decode(arrived[LENGTH_BYTES : LENGTH_BYTES + length]))
+                    self._handle(_decode(arrived[LENGTH_BYTES : LENGTH_BYTES + length]))
                     del arrived[: LENGTH_BYTES + length]
         except (OSError, *NOT_JSON, KeyError, TypeError, ValueError):
             return  # The agent is not trusted: one that sends rubbish is given up.
         finally:
             self._fail()
 
-    def _take(self, message: Any) -> None:
+    def _handle(self, message: Any) -> None:
         if "ready" in message:
             if "uid" in message:
                 self.uid = int(message["uid"])

@@ -16,9 +16,9 @@ from rota.runtime.runner import agent
 from rota.runtime.runner.agent import FIRST, READ_BYTES, children, is_running
 
 DEPTH_MAX = 8
-"""The most levels below the started process at which the agent is looked for."""
+"""The most levels below the started process in which the agent is searched."""
 NO_THREAD, ONE_THREAD = 2, 3
-"""The link count of /proc/PID/task without and with one thread: two of its own, and one for each thread."""
+"""The number of links of /proc/PID/task without and with one thread: 2, and one more for each thread."""
 ENDED, STOPPED = (b"Z", b"X", b""), (b"T", b"t")
 """States of processes in /proc/PID/stat; empty when the process is gone."""
 _CALLS = {"x86_64": (315, 252), "aarch64": (275, 31)}.get(platform.machine(), (None, None))
@@ -32,20 +32,20 @@ _HARMLESS = 1 << (signal.SIGCHLD - 1) | 1 << (signal.SIGCONT - 1)
 
 
 class Inherited(NamedTuple):
-    """The limits and scheduling that a process hands on to its children. Attributes that cannot be read are empty."""
+    """The limits and scheduling attributes that children of a process inherit. Unreadable attributes are empty."""
 
     limits: bytes
     """The content of /proc/PID/limits."""
     scheduling: bytes
-    """Its policy, priority and bounds of utilisation."""
+    """The policy, priority and utilisation bounds of the process."""
     input_priority: int
     processors: frozenset[int]
 
 
 class WatchedProcess:
-    """One process, with its files of /proc kept open: to open them costs more than to read them.
+    """One process, with its files of /proc kept open, because opening them costs more than reading them.
 
-    They stay this process's own, also when its pid is used again.
+    The files stay those of this process, even if its pid is used again.
     """
 
     def __init__(self, pid: int) -> None:
@@ -71,7 +71,7 @@ class WatchedProcess:
         self._files.clear()
 
     def children(self) -> list[int]:
-        """Return its children, of all threads."""
+        """Return the children of all threads of the process."""
         links = os.fstat(self._files[0]).st_nlink
         if links <= NO_THREAD:
             return []  # It is gone, and its children were reparented.
@@ -91,7 +91,7 @@ class WatchedProcess:
         return self._state() not in ENDED + STOPPED
 
     def has_pending(self) -> bool:
-        """Report whether a signal is pending that may stop or end it."""
+        """Report whether a signal is pending that may stop or end the process."""
         try:
             lines = os.pread(self._files[2], READ_BYTES, 0).splitlines()
         except OSError:
@@ -100,7 +100,7 @@ class WatchedProcess:
         return any(int(mask, 16) & ~_HARMLESS for mask in waiting)
 
     def handed_on(self) -> Inherited:
-        """Return the attributes that its children inherit."""
+        """Return the attributes that children of the process inherit."""
         try:
             return inherited_from(self.pid, os.pread(self._files[3], READ_BYTES, 0))
         except OSError:
@@ -117,11 +117,11 @@ class BoxProcesses:
     """The processes of one box. Their pids in the box differ from those on the host."""
 
     def __init__(self, top: int, number: int) -> None:
-        """`top`: the started process, by its pid on the host. `number`: the agent's pid in the box."""
+        """`top`: the host's pid of the started process. `number`: the agent's pid in the box."""
         path = _find(top, number)
         self._agent: WatchedProcess | None = None
         self._above: list[tuple[WatchedProcess, int]] = []
-        """Processes of the namespace above the agent, each with its child on the way down to the agent.
+        """The processes above the agent in its namespace, each with its child on the path to the agent.
 
         An orphan that does not descend from the agent is reparented to one of them.
         """
@@ -133,12 +133,12 @@ class BoxProcesses:
                 if len(_numbers(pid)) == len(_numbers(path[-1])):
                     self._above.append((WatchedProcess(pid), below))
         self._handed_on = self._agent.handed_on() if self._agent is not None else None
-        """The attributes that commands inherit from the agent, as they were before the first command."""
+        """The attributes that commands inherited from the agent before the first command ran."""
         self._number = number
         self._proc: int | None = None
         """A descriptor of the box's own /proc, which lists the processes of its PID namespace."""
         self.is_apart = bool(path) and len(_numbers(path[-1])) > len(_numbers(os.getpid()))
-        """The box has a PID namespace of its own."""
+        """True if the box has a PID namespace of its own."""
         if self.is_apart:
             # Without it `is_alone` is never certain, and the box is replaced after each task.
             with contextlib.suppress(OSError):
@@ -153,10 +153,10 @@ class BoxProcesses:
             self._proc = None
 
     def is_clear(self, kept: Iterable[int]) -> bool:
-        """Report whether nothing runs but the agent and the kept pids, as the box numbers them. False: not certain.
+        """Report whether only the agent and the kept processes run. If False, this is not certain.
 
-        Orphans are reparented to the agent. The kept ones are looked at first: a process that leaves them is a child of
-        the agent then.
+        `kept`: pids in the box. Orphans are reparented to the agent. The children of kept processes are listed first:
+        one that is orphaned in between is then found as a child of the agent.
         """
         if self._agent is None:
             return False
@@ -174,18 +174,21 @@ class BoxProcesses:
         return not self._agent.has_pending() and self._agent.can_run()
 
     def is_as_started(self) -> bool:
-        """Report whether commands inherit the same attributes from the agent as the first one did.
+        """Report whether new commands would inherit the same attributes from the agent as the first command did.
 
-        Commands have the agent's uid, and can change its limits, its priority and its processors.
+        Commands have the agent's uid, so they can change its limits, its priority and its processors.
         """
         return self._agent is not None and self._agent.handed_on() == self._handed_on
 
     def is_stopped(self) -> bool:
-        """Report whether the agent is stopped. Commands have its uid, and can send it SIGSTOP."""
+        """Report whether the agent is stopped. Commands have its uid, so they can send it SIGSTOP."""
         return self._agent is not None and self._agent.is_stopped()
 
     def is_alone(self, kept: Collection[int]) -> bool:
-        """Report whether its PID namespace holds no process but the agent, the kept and the first. True without one."""
+        """Report whether the box's PID namespace holds only its first process, the agent and `kept`.
+
+        True if it has no namespace of its own.
+        """
         if self._proc is None:
             return not self.is_apart
         but, proc = {FIRST, self._number, *kept}, f"/proc/self/fd/{self._proc}"
@@ -211,7 +214,7 @@ class BoxProcesses:
 
 
 def _find(top: int, number: int) -> list[int]:
-    """Return the pids from a process down to the one whose innermost pid is this number; empty: there is none."""
+    """Return the pids from `top` down to the process whose innermost pid is `number`; none if there is no such one."""
     ways = [[top]]
     for _ in range(DEPTH_MAX):
         for way in ways:
@@ -222,7 +225,7 @@ def _find(top: int, number: int) -> list[int]:
 
 
 def _numbers(pid: int) -> list[int]:
-    """Return the pids of a process in its namespaces, the innermost last; empty: it is gone."""
+    """Return the pids of a process in all its namespaces, the innermost last; none if it is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
@@ -234,7 +237,10 @@ def _numbers(pid: int) -> list[int]:
 
 
 def inherited_from(pid: int, limits: bytes) -> Inherited:
-    """Read the attributes that a process hands on. `limits`: its /proc/PID/limits. No right to trace it is needed."""
+    """Read the attributes that children of a process inherit. Needs no right to trace it.
+
+    `limits`: the path of its /proc/PID/limits.
+    """
     getattr_, ioprio_get = _CALLS
     scheduling, priority = b"", -1
     if getattr_ is not None and ioprio_get is not None:

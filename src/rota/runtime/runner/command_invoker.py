@@ -21,7 +21,7 @@ from rota.runtime.runner.messages import Call, CallReason, Handler
 from rota.runtime.runner.standard_streams import Capture
 
 ENV_CALL, ENV_FUNCTION, ENV_SECONDS = "ROTA_CALL_ID", "ROTA_FUNCTION", "ROTA_TIMEOUT_SECONDS"
-"""Variables by which a command knows its call."""
+"""Variables that tell a command which call it answers."""
 
 LOOK = """
 import os, shutil, sys
@@ -32,7 +32,7 @@ if shutil.which(name) is None:
     where = "its code" if "/" in name else "the PATH of its sandbox"
     sys.exit(f"command: there is no program {name} in {where}")
 """
-"""A program that exits with a sentence on why the command cannot be run, if so."""
+"""A program that exits with a sentence if a command cannot be run, and with 0 if it can."""
 
 _encode = msgspec.json.Encoder().encode
 _checked = msgspec.json.Decoder().decode
@@ -58,7 +58,7 @@ class CommandInvoker:
         self._running: dict[str, tuple[asyncio.Task[None], list[str]]] = {}
 
     async def load(self) -> LoadFailure | None:
-        """Look for the program of the command in the box, without running it."""
+        """Check that the box has the program of the command, without running it."""
         said = bytearray()
         output = Capture(lambda data: _keep(said, data), self._box.uid)
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -140,7 +140,7 @@ class CommandInvoker:
             self._on_end(self, id_, "Succeeded", _result(bytes(said)), "", exit_code)
 
     async def _clear(self) -> None:
-        """Kill what calls left running, once no call runs: while one does, its processes cannot be told apart."""
+        """Kill the processes that calls left, if no call runs: else they cannot be told from the running call's."""
         with contextlib.suppress(BoxLost):
             if not self._running and not self._box.is_clear():
                 await self._box.clear()

@@ -1,4 +1,4 @@
-"""A box whose agent runs already, in a container that something else started, and connects to the runner."""
+"""A box in a container that something else started: its agent runs already, and connects to the runner."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rota.runtime.runner.box import ANSWER_SECONDS_MAX, START_SECONDS_MAX, Box, 
 
 KEY_BYTES = 32
 CLEARED_SECONDS_MAX = 15.0
-"""Time to clear a container after its box, longer than its agent takes."""
+"""Seconds to clear a container after its box has ended, more than its agent takes."""
 
 
 class ConnectedBox(Box):
-    """One box of a container, from the connection of its agent to its end. Another one may follow on the same socket.
+    """One box of a container, from the connection of its agent to its end. Another box may follow on the same socket.
 
-    The container is out of the runner's sight. Its agent says what runs there, and cannot be ended or traced there.
+    The runner cannot see into the container: it relies on the agent to report what runs there.
     """
 
     def __init__(self, agents: AgentSocket) -> None:
@@ -29,7 +29,7 @@ class ConnectedBox(Box):
         self._kept: asyncio.Future[int] | None = None
         self._is_changed = False
         self.stopping = asyncio.Event()
-        """The container is being ended. Its agent goes on until it is asked to end, or is killed."""
+        """Set while the container is being ended. Its agent runs on until it is asked to end, or is killed."""
 
     async def start(self) -> None:
         try:
@@ -51,11 +51,11 @@ class ConnectedBox(Box):
         self._agents.remember(key)
 
     def is_clear(self, but: Sequence[str] = (), *, alone: bool = False) -> bool:
-        """Return False: it is never certain without asking, and `clear` is quick."""
+        """Return False: certainty takes a question to the agent, and `clear` is quick."""
         return False
 
     def is_as_started(self) -> bool:
-        """Report whether commands inherit of the agent what the first one did, as the agent said when it cleared."""
+        """Report whether new commands inherit the same attributes as the first; the agent reports it when it clears."""
         return not self._is_changed
 
     async def clear(self, but: Sequence[str] = (), *, alone: bool = False) -> None:
@@ -65,12 +65,12 @@ class ConnectedBox(Box):
             raise BoxLost(f"{left} processes cannot be ended")
 
     async def end(self, code: int) -> None:
-        """End the container, with this exit code, and all in it. The connection is lost then."""
+        """End the container with everything in it, with this exit code. The connection is lost then."""
         await self._send({"do": "end", "code": code})
         await self.lost.wait()
 
     async def stop(self) -> None:
-        """End everything in it. Raises BoxLost when that is not certain."""
+        """End everything in the box. Raises BoxLost if that is not certain."""
         if self._control is None:
             return
         if self._reading is not None:
@@ -87,14 +87,14 @@ class ConnectedBox(Box):
         except TimeoutError:
             raise BoxLost("its agent has not said that everything has ended") from None
 
-    def _take(self, message: Any) -> None:
+    def _handle(self, message: Any) -> None:
         if "kept" in message:
             _settle(self._kept, 0)
         elif "stopping" in message:
             self.stopping.set()
         else:
             self._is_changed = self._is_changed or ("cleared" in message and bool(message.get("changed")))
-            super()._take(message)
+            super()._handle(message)
 
     def _fail(self) -> None:
         _settle(self._kept, BoxLost("what ran in it is gone"))

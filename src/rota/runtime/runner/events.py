@@ -17,20 +17,20 @@ from rota.runtime.runner.jobs import Parse
 Path = tuple[str, ...]
 
 NUMBER_MAX = 1e15
-"""The largest number taken from an event. Floats count exactly up to here."""
+"""The largest number accepted from an event. Up to here, floats represent integers exactly."""
 
 
 class EventRule(Struct, frozen=True):
-    """A kind of event, and the paths of the values to take from it. Of several paths the first with a value counts."""
+    """A kind of event, and the paths of the values to take from it. Of several paths, the first that exists is used."""
 
     type: str
     where: Mapping[Path, tuple[object, ...]] = {}
-    """Conditions: the values that a path may have; None: the path does not exist."""
+    """Conditions: the values that each path may have. None: the path must not exist."""
     result: tuple[Path, ...] = ()
     error: tuple[Path, ...] = ()
     """Paths of the error message."""
     fails: bool = False
-    """The job has failed, whatever the program's exit code is."""
+    """True if this event means that the job has failed, whatever the program's exit code is."""
     usage: Mapping[str, Path] = {}
 
 
@@ -71,11 +71,11 @@ EVENTS: Mapping[Parse, tuple[EventRule, ...]] = {
         EventRule("error", error=(("message",),)),
     ),
 }
-"""The rules of each format. The first rule that matches a line counts."""
+"""The rules of each format. The first rule that matches a line is used."""
 
 
 class EventFindings(Struct, frozen=True):
-    """The values taken from one line; None: the line has none."""
+    """The values taken from one line; None for those that it lacks."""
 
     result: str | None = None
     error: str | None = None
@@ -84,7 +84,7 @@ class EventFindings(Struct, frozen=True):
 
 
 def read(parse: Parse, line: bytes) -> EventFindings | None:
-    """Return the values of a line; None: no rule matches it."""
+    """Return the values of a line, or None if no rule matches it."""
     try:
         content = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Runs jobs in a box, one after the other. None is lost or run twice.
+"""Runs jobs in a box, one after the other. No job is lost or run twice.
 
 - A job that was begun is never begun again: to run it once more returns its outcome, also after kill -9.
 - When its outcome is returned, all its processes have ended, its files are gone and the outcome is in the journal.
@@ -7,8 +7,8 @@
 - While the disk is full, a job waits to begin, and one that has ended waits for its outcome to be written.
 - A job whose time is up or that is cancelled is sent SIGTERM, and is killed after its grace.
 
-A box that is lost, or cannot be cleared, is stopped here, so that nothing of the job runs on when its outcome becomes
-known; then BoxLost is raised. The outcome is in the journal, or is returned when the same job is run once more.
+A box that is lost, or cannot be cleared, is stopped before the outcome becomes known: so nothing of the job runs on.
+Then BoxLost is raised. The outcome is in the journal, or is returned when the same job is run once more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rota.runtime.runner.stopping import Stop
 log = logging.getLogger(__name__)
 
 EARLY_MAX = 64
-"""The most jobs whose cancellation came before them and is remembered."""
+"""The most cancellations that are remembered for jobs which have not arrived yet."""
 SPACE_SECONDS = 0.2
 """Seconds between two tries to write on a full disk."""
 
@@ -48,7 +48,7 @@ class Executor:
     """Runs the jobs of one runner, one at a time."""
 
     def __init__(self, journal: Journal, record: Callable[[Outcome], None] | None = None) -> None:
-        """`record` writes an outcome to the journal. Without it, each outcome is synced before it is returned."""
+        """`record` writes an outcome to the journal. If it is None, each outcome is synced before it is returned."""
         self._journal = journal
         self._record = record or journal.ended
         self._files = JobFiles(journal.folder)
@@ -57,13 +57,14 @@ class Executor:
         self._early: dict[str, float] = {}
         self._interpreters: Interpreters | None = None
         self._capture: Capture | None = None
-        """The pipe of the last job, if the next one can use it."""
+        """The output pipe of the last job, if the next job can use it."""
         self._preparing: asyncio.Task[None] | None = None
 
     async def run(self, box: Box, job: Job, *, home: str) -> Outcome:
-        """Run a job and return its outcome. `home`: the home as the box sees it. Raises BoxLost and JournalFull.
+        """Run a job and return its outcome. Raises BoxLost and JournalFull.
 
-        When this is cancelled, the job may go on until the box is stopped, and has no outcome before that.
+        `home`: the path of the home in the box. If this call is cancelled, the job may run on until the box is stopped;
+        it has no outcome before that.
         """
         if self._journal.is_known(job.id):
             self._journal.sync()
@@ -91,7 +92,7 @@ class Executor:
             del self._running[job.id]
 
     def cancel(self, id_: str, grace_seconds: float) -> None:
-        """End a job. One that comes later ends at once; one that has ended stays as it is."""
+        """End a job. A job that arrives later ends at once; a job that has ended keeps its outcome."""
         running = self._running.get(id_)
         if running is not None:
             running.stop.ask("Cancelled", grace_seconds)
@@ -106,14 +107,14 @@ class Executor:
             running.stop.ask("WorkerLost", grace_seconds)
 
     async def tidy(self, box: Box) -> None:
-        """Remove files that a killed runner left in the home; else the next job does it. Raises BoxLost."""
+        """Remove files that a killed runner left in the home. If this fails, the next job does it. Raises BoxLost."""
         await self._files.remove(box)
 
     async def warm(self, box: Box) -> None:
         """Start interpreters ahead of the first call. Raises BoxLost."""
         await self._warm(box).prepare()
 
-    def let_go(self) -> bool:
+    def close_interpreters(self) -> bool:
         """Close the interpreters. Return whether there were any."""
         had_any = self._interpreters is not None
         self.close()
@@ -181,7 +182,7 @@ class Executor:
 
 
 async def _when_there_is_space(write: Callable[[], T]) -> T:
-    """Write to the journal, and try again while the disk is full: no job may be lost or run twice because of that."""
+    """Write to the journal. Retries while the disk is full, so that no job is lost or run twice."""
     has_said = False
     while True:
         try:

@@ -1,7 +1,8 @@
-"""Finds a job's outputs and result in the stream that it writes.
+"""Finds a job's outputs and result in its output.
 
-A line `::rota output NAME=VALUE` sets an output, a line `::rota result TEXT` the result; the last one counts. They stay
-in the log. Values past a bound are left out, with a note in the outcome. Coding agents report their result as JSON.
+A line `::rota output NAME=VALUE` sets an output, a line `::rota result TEXT` the result; the last one counts. The lines
+stay in the log. A value that exceeds a bound is left out, with a note in the outcome. Coding agents report their result
+as JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MARK = b"::rota "
 OBJECT = b"{"
 PLAIN_LINE_BYTES_MAX = RESULT_BYTES_MAX + 1024
 OBJECT_LINE_BYTES_MAX = 2 * 1024 * 1024
-"""The longest line of JSON that is read: an agent's result, and the fields around it."""
+"""The longest line of JSON that is read. It holds an agent's result and the fields around it."""
 LINES_SHOWN = 10
 TAIL_BYTES = 4 * 1024
 NOTES_MAX = 8
@@ -48,25 +49,25 @@ class Findings:
         self.error = ""
         """The error that a coding agent reported."""
         self.has_failed = False
-        """A coding agent reported a failure: the job has failed, whatever its exit code is."""
+        """True if a coding agent reported a failure: then the job has failed, whatever its exit code is."""
         self.notes: list[str] = []
         """Notes for people on outputs that were left out."""
 
     def feed(self, data: bytes) -> None:
         self._tail = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (self._tail + data)[-TAIL_BYTES:]
-        self._take(self._lines.feed(data))
+        self._parse_lines(self._lines.feed(data))
 
     def close(self) -> None:
-        self._take(self._lines.close())
+        self._parse_lines(self._lines.close())
 
     def last_lines(self) -> str:
-        """Return the last lines for people, without control sequences and empty lines."""
+        """Return the last lines of the output for people, without control sequences and empty lines."""
         text = _controls.sub("", self._tail.decode(errors="replace").replace("\r", "\n"))
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
         kept = "\n".join(lines[-LINES_SHOWN:])
         return kept.encode()[-MESSAGE_BYTES_MAX:].decode(errors="ignore")
 
-    def _take(self, lines: Iterable[bytes]) -> None:
+    def _parse_lines(self, lines: Iterable[bytes]) -> None:
         for line in lines:
             if line.startswith(MARK):
                 self._mark(line.decode(errors="replace").rstrip("\r"))

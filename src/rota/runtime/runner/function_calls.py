@@ -1,9 +1,9 @@
-"""The calls of a function's worker, and the process that answers them: it is replaced when it hangs, grows or dies.
+"""The calls of a function's worker, and the process that answers them. It is replaced when it hangs, grows or dies.
 
 - A call is begun at once or refused. A refused call can be made elsewhere; any other is never begun again.
-- A call whose time is up has ended, whatever its process does. A process that goes on with it gets no more calls, and
-  is closed when its other calls are over; another one takes its place at once.
-- The same is done with a process that has grown too much. A process that dies ends its calls.
+- A call whose time is up has ended, even if its process still works on it. Such a process gets no more calls, is closed
+  when its other calls have ended, and is replaced at once.
+- A process that has grown too much is replaced in the same way. A process that dies ends its calls.
 - When the stream breaks, all calls are cancelled: their answers could not be sent.
 """
 
@@ -28,14 +28,14 @@ from rota.runtime.workspace import WorkspaceError
 log = logging.getLogger(__name__)
 
 CALLS_MAX = 128
-"""The most calls that a worker runs at once, whatever it is sent."""
+"""The most calls that a worker runs at once. Further calls are refused."""
 CANCEL_SECONDS_MAX = 1.0
 """Seconds in which a cancelled call must end before its process is replaced."""
 LOAD_SECONDS_MAX = 60.0
 EARLY_DEATH_SECONDS = 1.0
-"""The least seconds between two loads, if the process dies."""
+"""The least seconds between two loads of the code if the process dies."""
 LEVELS_SPARE = 64
-"""Levels of nesting that a result leaves free, for those of the message around it."""
+"""Levels of JSON nesting that a result must leave free, for the message around it."""
 TOO_DEEP = "the result is nested too deeply"
 
 _checked = msgspec.json.Decoder(Raw).decode
@@ -63,18 +63,18 @@ class RunningCall:
 class FunctionCalls:
     """The calls of one worker."""
 
-    def __init__(self, say: Callable[[Called], None], changed: Callable[[], None]) -> None:
-        """`changed` is called when the loaded process is gone for good, and `start` has to be called again."""
-        self._say = say
+    def __init__(self, send: Callable[[Called], None], changed: Callable[[], None]) -> None:
+        """`changed` is called when no process is left and none will be started, so that `start` has to be called."""
+        self._send = send
         self._changed = changed
         self._box: Box | None = None
         self._handler: Handler | None = None
         self._tree = ""
         self._invoker: Invoker | None = None
-        """Takes new calls; None: none is loaded."""
+        """The invoker that gets new calls; None while none is loaded."""
         self._calls: dict[str, RunningCall] = {}
         self._retired: set[Invoker] = set()
-        """Invokers that get no more calls, and are closed with their last one."""
+        """Invokers that get no more calls. Each is closed with its last call."""
         self._loaded_at = 0.0
         self._replacing: asyncio.Task[None] | None = None
         self._is_draining = self._is_ending = False
@@ -92,7 +92,7 @@ class FunctionCalls:
         self._is_draining = False
         self._box, self._handler, self._tree = box, handler, tree
         self._invoker = await self._loaded()
-        self._go_on()
+        self._begin_waiting()
 
     async def _loaded(self) -> Invoker:
         assert self._box is not None and self._handler is not None
@@ -116,8 +116,8 @@ class FunctionCalls:
     def _make_invoker(self, box: Box, handler: Handler) -> Invoker:
         code = handler.code or self._tree
         if handler.runtime == "command":
-            return CommandInvoker(box, handler, code, self._ended)
-        return PythonInvoker(box, handler, code, self._ended, self._worn, self._died)
+            return CommandInvoker(box, handler, code, self._on_end)
+        return PythonInvoker(box, handler, code, self._on_end, self._on_worn, self._on_death)
 
     # Calls.
 
@@ -125,7 +125,7 @@ class FunctionCalls:
         has_invoker = self._invoker is not None or (self._replacing is not None and not self._replacing.done())
         is_open = has_invoker and not (self._is_draining or self._is_ending)
         if not is_open or len(self._calls) >= CALLS_MAX or call.id in self._calls:
-            self._say(Called(call.id, "Refused"))
+            self._send(Called(call.id, "Refused"))
             return
         running = self._calls[call.id] = RunningCall(call)
         running.timer = asyncio.get_running_loop().call_later(call.seconds, self.end, call.id, "Timeout")
@@ -136,8 +136,8 @@ class FunctionCalls:
         running.invoker = invoker
         invoker.call(running.call, running.log)
 
-    def _go_on(self) -> None:
-        """Begin the calls that came while no process was loaded."""
+    def _begin_waiting(self) -> None:
+        """Begin the calls that arrived while no process was loaded."""
         for running in [one for one in self._calls.values() if one.invoker is None]:
             assert self._invoker is not None
             self._begin(self._invoker, running)
@@ -146,7 +146,7 @@ class FunctionCalls:
         self.end(id_, "Cancelled")
 
     def end(self, id_: str, why: Literal["Timeout", "Cancelled"]) -> None:
-        """End a call now, also if its process goes on with it."""
+        """End a call now, even if its process still works on it."""
         running = self._calls.get(id_)
         if running is None:
             return
@@ -158,20 +158,20 @@ class FunctionCalls:
         if invoker.cancels:
             invoker.lingering.add(id_)
             invoker.cancel(id_)
-            asyncio.get_running_loop().call_later(CANCEL_SECONDS_MAX, self._check, invoker, id_)
+            asyncio.get_running_loop().call_later(CANCEL_SECONDS_MAX, self._retire_if_lingering, invoker, id_)
             self._report_end(id_, why, message=message)
         else:
             self._report_end(id_, why, message=message)
             self._retire(invoker)
 
-    def _check(self, invoker: Invoker, id_: str) -> None:
+    def _retire_if_lingering(self, invoker: Invoker, id_: str) -> None:
         if id_ in invoker.lingering:
             self._retire(invoker)
 
-    def _ended(
+    def _on_end(
         self, invoker: Invoker, id_: str, reason: CallReason, result: Raw, message: str, exit_code: int | None
     ) -> None:
-        """Take the answer of an invoker. One for a call that has ended is dropped."""
+        """Report the answer of an invoker. An answer to a call that has ended is dropped."""
         invoker.lingering.discard(id_)
         if not _can_be_sent(result):
             reason, result, message = "Failed", NO_RESULT, TOO_DEEP
@@ -185,33 +185,33 @@ class FunctionCalls:
         if running.timer is not None:
             running.timer.cancel()
         running.log.close()
-        self._say(Called(id_, reason, result if bytes(result) else NO_RESULT, message, exit_code))
+        self._send(Called(id_, reason, result if bytes(result) else NO_RESULT, message, exit_code))
         if running.invoker is not None:
-            self._part(running.invoker)
+            self._close_if_idle(running.invoker)
         if not self._calls:
             self._empty.set()
 
     # Processes.
 
     def _retire(self, invoker: Invoker) -> None:
-        """Give it no more calls, and close it when it has none."""
+        """Give an invoker no more calls, and close it when it has none."""
         self._retired.add(invoker)
         if invoker is self._invoker:
             self._invoker = None
             self._replace()
-        self._part(invoker)
+        self._close_if_idle(invoker)
 
-    def _part(self, invoker: Invoker) -> None:
+    def _close_if_idle(self, invoker: Invoker) -> None:
         if invoker in self._retired and not any(one.invoker is invoker for one in self._calls.values()):
             self._retired.discard(invoker)
             invoker.close()
 
-    def _worn(self, invoker: Invoker) -> None:
+    def _on_worn(self, invoker: Invoker) -> None:
         log.info("the process that answers calls has grown too much: another one takes over")
         self._retire(invoker)
 
-    def _died(self, invoker: Invoker, how: str, exit_code: int | None) -> None:
-        """End its calls. If it exited by itself during a single call, that call is the cause, and has failed."""
+    def _on_death(self, invoker: Invoker, how: str, exit_code: int | None) -> None:
+        """End the calls of a dead process. If it exited by itself during a single call, that call has failed."""
         self._retired.discard(invoker)
         at = [id_ for id_, one in self._calls.items() if one.invoker is invoker]
         reason: CallReason = "Failed" if exit_code is not None and len(at) == 1 else "WorkerLost"
@@ -240,24 +240,24 @@ class FunctionCalls:
                 self._report_end(id_, "Refused")
             self._changed()
             return
-        self._go_on()
+        self._begin_waiting()
 
     # The end.
 
     async def drain(self) -> None:
-        """Refuse new calls, and return when those that run have ended, each within its time."""
+        """Refuse new calls, and return when all running calls have ended, each within its timeout."""
         self._is_draining = True
         while self._calls:
             self._empty.clear()
             await self._empty.wait()
 
     async def finish(self) -> None:
-        """Drain for good: `start` takes no calls any more."""
+        """Drain for good: all later calls are refused."""
         self._is_ending = True
         await self.drain()
 
     def abandon(self) -> None:
-        """Cancel all calls: nobody waits for their answers any more."""
+        """Cancel all calls, because nobody waits for their answers any more."""
         hosts = {one.invoker for one in self._calls.values() if one.invoker is not None}
         for id_ in list(self._calls):
             self._report_end(id_, "Cancelled")
@@ -278,7 +278,7 @@ class FunctionCalls:
 
 
 def _can_be_sent(result: Raw) -> bool:
-    """Report whether the server can decode a result within a message: it may be nested too deeply for that."""
+    """Report whether the server can decode a result inside a message, which fails if it is nested too deeply."""
     if not bytes(result):
         return True
     try:

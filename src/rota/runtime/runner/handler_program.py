@@ -4,9 +4,10 @@ Its standard input is a socket: a message is a length in four bytes and JSON. Th
 all others are calls. The handler runs in this very process, so the runner trusts no message from here.
 
 - A handler that is a coroutine function runs on one event loop, any other in `concurrency` threads.
-- Output of a call, by print or a logger, goes to the log of that call; other output goes to that of the instance.
+- Output during a call, by print or a logger, goes to the log of that call; other output goes to the instance's log.
 - A result has to be JSON; any other is reported as an error.
-- The growth of memory is measured after each call: past a bound it is reported, and another process takes over.
+- The growth of memory is measured after each call. If it exceeds a bound, this is reported, and another process takes
+  over.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ READ_BYTES = 65536
 RESULT_BYTES_MAX = 4 * 1024 * 1024
 ERROR_CHARACTERS_MAX = 2000
 LINE_CHARACTERS_MAX = 8192
-"""The most of a line without an end that is held back before it is sent to the log."""
+"""The longest incomplete line that is held back before it is sent to the log."""
 GROWTH_BYTES_MAX = 256 * 1024 * 1024
-"""The most that memory may grow by all calls together."""
+"""The most bytes by which all calls together may make memory grow."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 NO_RUNNER = 70
 RESPONSE_BODY = "body"
 SAID_CHARACTERS_MAX = 16 * 1024
-"""The end of the output while the code is loaded, so much of which is sent when loading fails."""
+"""The most characters of output that are sent when loading fails, from its end."""
 NAMES_SHOWN_MAX = 10
 
 _pid = os.getpid()
@@ -53,13 +54,13 @@ _current: contextvars.ContextVar[HandlerCall] = contextvars.ContextVar("call")
 
 
 class Context:
-    """The second argument of a handler: its call, beside the event."""
+    """The second argument of a handler: data of the call besides the event."""
 
     def __init__(self, call_id: str, function: str, seconds: float) -> None:
         self.call_id = call_id
         self.function = function
         self.deadline = time.time() + seconds
-        """The time at which the call is ended, in seconds since 1970."""
+        """When the call is ended, in seconds since 1970."""
         self._ends = time.monotonic() + seconds
 
     def remaining_seconds(self) -> float:
@@ -88,7 +89,7 @@ class HandlerCall:
 
 
 class CallOutput(io.TextIOBase):
-    """A standard stream: output of a call goes to its log, other output to where it went before."""
+    """A standard stream. Output of a call goes to the call's log, other output to the original stream."""
 
     encoding = "utf-8"
     errors = "backslashreplace"
@@ -146,7 +147,7 @@ class HandlerProgram:
         self._tasks: dict[str, Task[None]] = {}
         self._memory = 0
         self._said: str | None = ""
-        """The output so far while the code is loaded; None: it is loaded."""
+        """The output so far while the code is being loaded; None once it is loaded."""
 
     def serve(self) -> None:
         settings = self._receive()
@@ -191,7 +192,7 @@ class HandlerProgram:
     # Messages.
 
     def _read(self) -> None:
-        """Receive messages, in a thread of its own, so that the end of the runner is noticed at once."""
+        """Receive messages in a thread of its own, so that the end of the runner is noticed at once."""
         while (message := self._receive()) is not None:
             if self._loop is not None:
                 # Messages that came together wake the loop once.
@@ -326,7 +327,7 @@ class HandlerProgram:
 
 
 class NoHandler(Exception):  # noqa: N818 - says what is so
-    """The entrypoint names nothing that can be called."""
+    """The entrypoint names no function that can be called."""
 
 
 def _handler_of(entrypoint: str, code: str) -> Callable[..., Any]:
@@ -352,7 +353,7 @@ def _handler_of(entrypoint: str, code: str) -> Callable[..., Any]:
 
 
 def as_json(value: Any) -> bytes:
-    """Encode a result as JSON. Raises TypeError or ValueError that tells the author of the handler why it cannot be."""
+    """Encode a result as JSON. Raises TypeError or ValueError with a message for the author of the handler."""
     if isinstance(value, dict) and isinstance(value.get(RESPONSE_BODY), bytes | bytearray | memoryview):
         import base64
 
@@ -411,7 +412,7 @@ def _is_machinery(file: str) -> bool:
 
 
 def why_not_loaded(error: BaseException, code: str) -> str:
-    """Return the last line of the traceback, with the file and line of the code that it comes from."""
+    """Return the last line of a traceback, with the file and line of the function's code where the error arose."""
     if isinstance(error, NoHandler):
         return str(error)[:ERROR_CHARACTERS_MAX]
     said, place = last_line(error), ""

@@ -1,13 +1,13 @@
-"""Calls Python functions for a runner, in a box, and keeps what they import. Standard library only.
+"""Calls Python functions for a runner, in a box, and keeps the modules that they import. Standard library only.
 
-Its standard input is a socket: a message is a length in four bytes and JSON. A call comes with two descriptors, its
-input and its output, which become this process's own standard streams while it lasts. The function runs in this very
-process, so the runner trusts no message from here.
+Its standard input is a socket: a message is a length in four bytes and JSON. A call comes with two descriptors, for its
+input and output, which are this process's standard streams during the call. The function runs in this very process, so
+the runner trusts no message from here.
 
 - A call has its own environment, working directory and standard streams, and finds modules in that directory first.
 - A call that leaves threads, an open output, or too much memory or too many descriptors is reported as `worn`, so that
   the runner does not use this process again.
-- If a loaded module of the directory has changed since, `stale` is answered, and nothing is called.
+- If a loaded module of the directory has changed since, the answer is `stale`, and nothing is called.
 - Processes that a call leaves are reparented to this one, where the agent finds them when it clears the box.
 """
 
@@ -47,14 +47,14 @@ STATM, DESCRIPTORS_OPEN = "/proc/self/statm", "/proc/self/fd"
 NO_CALL = 0
 FAILED, TERMINATED, NO_RUNNER = 1, 143, 70
 CHANGED = (-1,)
-"""The identity of a module that may have changed after it was read: no file has it."""
+"""The identity of a module that may have changed after it was read. No file has this identity."""
 
 _libc = ctypes.CDLL(None)
 # Bound here: functions that are called may replace those of the modules.
 _waitpid, _stat, _count = os.waitpid, os.stat, _thread._count
 _dup, _close, _fstat, _listdir, _pread = os.dup, os.close, os.fstat, os.listdir, os.pread
 FILE_TIME_STEP_NS = 10_000_000
-"""The modification time of a file may lie so much before the moment of the write."""
+"""The most nanoseconds by which a file's modification time may lie before the moment of the write."""
 
 
 class InterpreterProgram:
@@ -82,7 +82,7 @@ class InterpreterProgram:
         self._descriptors_first = len(_listdir(DESCRIPTORS_OPEN))
         self._free = self._lowest_free()
         self._pipe = (0, 0)
-        """The device and inode of the output of the call."""
+        """The device and inode of the current call's output."""
 
     def serve(self) -> None:
         self._send({"call": NO_CALL, "up": True})
@@ -114,7 +114,7 @@ class InterpreterProgram:
         self._control.sendall(len(content).to_bytes(LENGTH_BYTES, "big") + content)
 
     def _warm(self, names: list[str]) -> None:
-        """Import the libraries that the interpreter before had imported."""
+        """Import the libraries that the interpreter before this one had imported."""
         for name in names:
             with contextlib.suppress(BaseException):
                 importlib.import_module(name)
@@ -134,7 +134,7 @@ class InterpreterProgram:
         if os.getpid() != self._pid:
             os._exit(FAILED)  # The function forked, and the child returned from it as well.
         _reap()
-        self._look_around(began)
+        self._note_new_modules(began)
         sent, self._libraries_sent = self._libraries_sent, self._libraries
         if "error" in answer:
             # Lone surrogates cannot be encoded.
@@ -180,7 +180,7 @@ class InterpreterProgram:
         try:
             self._is_calling = True
             os.chdir(tree)
-            self._look_in(tree)
+            self._set_tree(tree)
             value = _found(target)(*map(_argument, arguments))
             if hasattr(value, "__await__"):
                 value = _awaited(value)
@@ -198,7 +198,7 @@ class InterpreterProgram:
         if self._is_calling:
             raise SystemExit(TERMINATED)
 
-    def _look_in(self, tree: str) -> None:
+    def _set_tree(self, tree: str) -> None:
         self._tree = tree
         if sys.path[:1] != [tree]:
             sys.path[:] = [tree, *(path for path in sys.path if path != tree)]
@@ -209,7 +209,7 @@ class InterpreterProgram:
     # After a call.
 
     def _worn(self) -> str:
-        """Return why this process should not be used again; empty: it can be."""
+        """Return why this process must not be used again, or an empty string if it can be."""
         if _count():
             return "threads are left"
         if self._memory_now() - self._memory > GROWTH_BYTES_MAX:
@@ -221,7 +221,7 @@ class InterpreterProgram:
         return self._worn_descriptors()
 
     def _worn_descriptors(self) -> str:
-        """Return why open descriptors wear it. Writes to an output that is held open would reach the next call's."""
+        """Return why open descriptors wear this process. Writes to an output left open would reach the next call's."""
         numbers = [int(name) for name in _listdir(DESCRIPTORS_OPEN)]
         if any(_number(descriptor) == self._pipe for descriptor in numbers):
             return "its output is held open"
@@ -230,7 +230,7 @@ class InterpreterProgram:
         return ""
 
     def _lowest_free(self) -> int:
-        """Return the lowest free descriptor. It changes when descriptors below it are opened or closed."""
+        """Return the lowest free descriptor. If it is unchanged, a call has most likely left no descriptor open."""
         free = _dup(0)
         _close(free)
         return free
@@ -246,8 +246,8 @@ class InterpreterProgram:
             return True
         return any(_identity(path) != identity for path, identity in self._files.items())
 
-    def _look_around(self, began: int) -> None:
-        """Note new modules: files of the tree, which may change, and libraries for the next interpreter to import."""
+    def _note_new_modules(self, began: int) -> None:
+        """Note newly imported modules: files of the tree, which may change, and libraries for the next interpreter."""
         if len(sys.modules) == len(self._known):
             return
         new = set(sys.modules) - self._known

@@ -1,9 +1,11 @@
 """The warm Python interpreters of a box: the runner's side of `interpreter_program`.
 
-One answers call after call; the next one is started before it is needed, and imports the libraries that the first has
-imported. An interpreter is given up when it is worn (a call left threads, an open output, too much memory or too many
-descriptors), after `CALLS_MAX` calls, when it was asked to end, when it dies, and when it sends a message that is not
-understood. When the box is cleared, `kept` go on.
+One interpreter answers call after call. The next one is started before it is needed, and imports the libraries that the
+first has imported. An interpreter is given up when it is worn (a call left threads, an open output, too much memory or
+too many descriptors), after `CALLS_MAX` calls, when its call was stopped, when it dies, and when it sends a message
+that is not understood.
+
+When the box is cleared, the interpreters in `kept` run on.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ from rota.runtime.runner.interpreter_program import LENGTH_BYTES, LIBRARIES_MAX,
 
 CALLS_MAX = 2000
 READY = 2
-"""Interpreters of a box: the one in use, and the next."""
+"""The number of interpreters of a box: the one in use and the next."""
 SEND_SECONDS_MAX = 30.0
-"""The most that an interpreter may take to read a message. A function may have stopped it from reading."""
+"""The most seconds that an interpreter may take to read a message: a function may keep it from reading."""
 WARM_SECONDS_MAX = 60.0
 """The most that the next interpreter may take to import its libraries."""
 REPLY_BYTES_MAX = 8 * RESULT_BYTES_MAX
@@ -47,18 +49,18 @@ _encode = msgspec.json.Encoder().encode
 
 
 class InterpreterReply(Struct, frozen=True):
-    """A message of an interpreter: that it has started, that it is warm, or the end of a call."""
+    """A message of an interpreter: it has started, it is warm, or a call has ended."""
 
     call: int
     code: Annotated[int, Meta(ge=0, le=CODE_MAX)] = FAILED
-    """Checked here, since a function can write to the socket, and the journal takes no other code."""
+    """The exit code. Checked here, because a function can write to the socket and the journal refuses other codes."""
     result: str | None = None
     error: str = ""
     worn: str = ""
     up: bool = False
-    """True once the interpreter has started. Nothing was called in it before."""
+    """True for the first message: the interpreter has started, and nothing was called in it yet."""
     stale: bool = False
-    """True if nothing was called: loaded modules differ from the tree, or the interpreter was killed at its start."""
+    """True if nothing was called: a loaded module differs from the tree, or the interpreter was killed at its start."""
     libraries: list[str] | None = None
 
 
@@ -87,12 +89,12 @@ class Interpreter:
         command.ended.add_done_callback(self._ended)
 
     async def warm(self, libraries: list[str]) -> None:
-        """Have it import libraries. It may hang in that."""
+        """Make the interpreter import libraries. An import may hang."""
         self.is_warm = False
         await self.send({"warm": libraries})
 
     async def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> bool:
-        """Send a message. Returns False if it could not be sent whole; then it has no effect."""
+        """Send a message. Returns False if it could not be sent completely; then it has no effect."""
         content = _encode(message)
         whole = memoryview(len(content).to_bytes(LENGTH_BYTES, "big") + content)
         try:
@@ -109,14 +111,14 @@ class Interpreter:
     async def call(
         self, message: Mapping[str, Any], descriptors: Sequence[int]
     ) -> asyncio.Future[InterpreterReply] | None:
-        """Start a call. The future gets its reply, or BoxLost. Returns None if the interpreter is gone."""
+        """Start a call. The returned future gets its reply, or BoxLost. Returns None if the interpreter is gone."""
         self._number = next(_numbers)
         self._reply = self._loop.create_future()
         self.calls += 1
         return self._reply if await self.send({"call": self._number, **message}, descriptors) else None
 
     def give_up(self) -> None:
-        """Close its connection. It exits then, or is killed when the box is cleared."""
+        """Close the connection of the interpreter. It exits then, or is killed when the box is cleared."""
         self.is_usable = False
         if self._control.fileno() >= 0:
             self._loop.remove_reader(self._control)
@@ -188,15 +190,15 @@ class Interpreters:
         self._libraries: list[str] = []
 
     def kept(self) -> list[str]:
-        """Return the commands of the box that go on when a job ends."""
+        """Return the interpreters' commands, which run on when a job ends."""
         return [one.id for one in self._all if one.is_usable]
 
     def is_prepared(self) -> bool:
-        """Report whether `prepare` has nothing to do."""
+        """Report whether all interpreters are started and warm."""
         return len(self._all) == READY and all(one.is_usable and one.is_warm for one in self._all)
 
     def is_in_use(self, id_: str) -> bool:
-        """Report whether the interpreter that ran a call takes the next one."""
+        """Report whether the interpreter that ran a call will also run the next one."""
         return bool(self._all) and self._all[0].id == id_ and self._all[0].is_usable
 
     async def prepare(self) -> None:
@@ -217,7 +219,7 @@ class Interpreters:
     async def call(
         self, target: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str, streams: tuple[int, int]
     ) -> tuple[str, asyncio.Future[InterpreterReply]]:
-        """Start a call. Return the command to signal, and the future of the reply. Call `done` when the call is over.
+        """Start a call. Return its command, for signals, and the future of its reply. Call `done` when it is over.
 
         `streams`: input and output. The caller closes its own copies of them.
         """
@@ -233,7 +235,7 @@ class Interpreters:
                 return one.id, reply
 
     def done(self, reply: InterpreterReply | None) -> None:
-        """Take note of the end of the last call. None: it was asked to end, and its interpreter is given up."""
+        """Note the end of the last call. None: the call was stopped, so its interpreter is given up."""
         one = self._all[0]
         if reply is not None and reply.libraries is not None:
             self._libraries = reply.libraries[:LIBRARIES_MAX]

@@ -1,4 +1,4 @@
-"""The protocol of what answers the calls of a function in its box, its failure to load, and the log of a call."""
+"""The interface of invokers, which answer the calls of a function in its box, and the log of a call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 IMPORT_FAILED, TIMED_OUT, COMMAND_NOT_FOUND = "ImportFailed", "TimedOut", "CommandNotFound"
 """Reasons of a LoadFailure, and of the report of its runner."""
 LOG_BYTES_MAX = 1024 * 1024
-"""The most that the log of one call keeps, of what the call writes."""
+"""The most bytes that the log of one call keeps."""
 CUT = b"\n[rota: what follows is not kept]\n"
 
 
@@ -28,15 +28,15 @@ class LoadFailure(NamedTuple):
 
 
 class Invoker(Protocol):
-    """Answers calls: in one process for all of them, or in one for each."""
+    """Answers calls: in one process for all calls, or in one for each."""
 
     cancels: bool
-    """A single call can be ended without ending the others."""
+    """True if a call can be ended without ending the others."""
     lingering: set[str]
-    """Calls whose end is reported, but which may still run."""
+    """Calls that may still run although their end is reported."""
 
     async def load(self) -> LoadFailure | None:
-        """Return None once calls can be answered, or why they cannot."""
+        """Return None once calls can be answered, or the reason why they cannot."""
         ...
 
     def call(self, call: Call, log: CallLog) -> None: ...
@@ -44,12 +44,12 @@ class Invoker(Protocol):
     def cancel(self, id_: str) -> None: ...
 
     def close(self) -> None:
-        """End its processes and the calls that they run."""
+        """End the invoker's processes and the calls that they run."""
         ...
 
 
 class CallLog:
-    """The log of one call. Its file is made by the first write: most calls write nothing."""
+    """The log of one call. The first write creates the file, because most calls write nothing."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -1,7 +1,7 @@
 """The files that a job has in the home of its box. They are removed before the next job.
 
-They are written and removed by a small program inside the box, with the rights of the job. Their paths are noted on the
-host first, so that a runner removes the files of one that was killed.
+A small program inside the box writes and removes them, with the rights of the job. Their paths are noted on the host
+first, so that a runner can remove the files that a killed runner left.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PROGRAM = str(Path(job_files_program.__file__).absolute())
 
 
 class PlacedFiles(msgspec.Struct, frozen=True):
-    """The note of the files that may be in a home."""
+    """The note of the files that a home may hold."""
 
     home: str
     paths: list[str]
 
 
 class FileNotPlaced(Exception):  # noqa: N818
-    """A file cannot be written."""
+    """A file of a job cannot be written."""
 
 
 class JobFiles:

@@ -3,7 +3,7 @@
     python -I -S job_files_program.py put|remove HOME < JSON
 
 `put` reads an object of paths and contents, `remove` a list of paths. No link is followed: the home is the tenant's,
-and the files hold secrets. A file or link in the place of one is replaced; a folder there is an error. Errors are
+and the files hold secrets. `put` replaces an existing file or link, and fails where there is a folder. Errors are
 printed to the standard output.
 """
 
@@ -21,7 +21,7 @@ FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def _folder_of(home: str, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
-    """Open the folder that a file is in; yield its descriptor and the file's name there."""
+    """Open the folder of a file. Yields its descriptor, and the name of the file in it."""
     *folders, name = path.split("/")
     at = os.open(home, FOLDER)
     try:

@@ -31,12 +31,12 @@ from rota.runtime.workspace import HOME
 log = logging.getLogger(__name__)
 
 JOBS_QUEUED_MAX = 64
-"""Jobs that wait to begin. One more is returned."""
+"""The most jobs that wait to begin. Further jobs are returned."""
 ENDS_SYNCED_TOGETHER = 4
 SYNC_SECONDS_MAX = 0.002
-"""Bounds on the outcomes that are synced together, when jobs follow each other: their number, and the time."""
+"""Bounds on outcomes that are synced together while jobs follow each other: their number and the time."""
 FAREWELL_SECONDS_MAX = 1.0
-"""Seconds that a runner that has to end waits for each acknowledgement."""
+"""The most seconds for which a runner that has to end waits for each acknowledgement."""
 
 Message = Began | Ended | Returned
 
@@ -46,18 +46,19 @@ class JobPlace(NamedTuple):
 
     box: Box
     inside: str
-    """The worker's folder, as the box sees it."""
+    """The path of the worker's folder in the box."""
     commit: str = ""
-    """The commit of its tree."""
+    """The commit of the box's tree."""
     note: str = ""
-    """A note for people on that tree, for instance that it may be outdated."""
+    """A note for people on the tree, for instance that it may be outdated."""
 
 
 class JobQueue:
     """All jobs of one worker.
 
-    `changed` is called when a job could begin and when none runs any more, `send` with messages for the server. `place`
-    is called before each job that follows another one without a pause; it returns None if the job has to wait.
+    `changed` is called when a job could begin and when none runs any more; `send` with messages for the server. `place`
+    is called before a job that follows another one without a pause. It returns None if something has to be prepared
+    before.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class JobQueue:
         self._place = place
         self._queued: dict[str, Job] = {}
         self._cancelled: set[str] = set()
-        """Queued jobs that end when they become first."""
+        """Queued jobs that are cancelled. Each ends when it becomes the first of the queue."""
         self._work: asyncio.Task[None] | None = None
         self._running = ""
         self._has_begun = self._is_single = self._is_ending = False
@@ -82,10 +83,10 @@ class JobQueue:
         self._began_timer: asyncio.TimerHandle | None = None
         self._syncing: asyncio.Task[None] | None = None
         self._is_enough = asyncio.Event()
-        """Enough outcomes are written to be synced together."""
+        """Set when enough outcomes are written to sync them together."""
         self._acknowledged = asyncio.Event()
         self.trouble: OSError | None = None
-        """The error that keeps the journal from being written. Nothing may run any more, and the runner has to end."""
+        """The error of the journal, if it cannot be written: nothing may run any more, and the runner has to end."""
 
     @property
     def has_next(self) -> bool:
@@ -97,15 +98,15 @@ class JobQueue:
 
     @property
     def holder(self) -> str:
-        """The job that runs, or else the oldest whose outcome is not acknowledged; empty: there is none."""
+        """The running job, else the oldest job whose outcome is not acknowledged; empty if there is neither."""
         return self._running or self._journal.oldest_pending()
 
     def next_id(self) -> str:
-        """The id of the job that comes next; empty: there is none."""
+        """Return the id of the next job; empty if there is none."""
         return next(iter(self._queued), "")
 
     def pending(self) -> list[Outcome]:
-        """The outcomes that are on disk and not acknowledged."""
+        """Return the outcomes that are on disk and not acknowledged."""
         return self._journal.pending()
 
     def listed(self) -> Jobs:
@@ -114,7 +115,7 @@ class JobQueue:
     # Requests of the server.
 
     def assign(self, job: Job) -> None:
-        """Append a job to the queue, unless it is known. A job that is not accepted is returned to the server."""
+        """Append a job to the queue, unless the runner has had it already. A job that finds no room is returned."""
         if job.id == self._running or job.id in self._queued or self._journal.is_known(job.id):
             return
         if self._is_ending or len(self._queued) >= self._room():
@@ -124,7 +125,7 @@ class JobQueue:
         self._changed()
 
     def withdraw(self, ids: Iterable[str]) -> None:
-        """Return the jobs that have not begun."""
+        """Return those jobs to the server that have not begun."""
         for id_ in ids:
             if self._queued.pop(id_, None) is not None:
                 self._cancelled.discard(id_)
@@ -132,7 +133,7 @@ class JobQueue:
         self._changed()
 
     def cancel(self, id_: str) -> None:
-        """End a job. One that is queued ends when it becomes first, and does not run."""
+        """End a job. A queued job ends, without running, when it becomes the first of the queue."""
         if id_ in self._queued:
             self._cancelled.add(id_)
         else:
@@ -143,12 +144,12 @@ class JobQueue:
         self._acknowledged.set()
 
     def limit_to_one(self, is_single: bool) -> None:
-        """Say whether the worker is used for one job only, so that all others are returned."""
+        """Set whether the worker is for a single job. If so, all other jobs are returned."""
         self._is_single = is_single
         self.withdraw(list(self._queued)[self._room() :])
 
     def _room(self) -> int:
-        """Return the number of jobs that may be queued."""
+        """Return how many jobs the queue may hold."""
         if not self._is_single:
             return JOBS_QUEUED_MAX
         return 0 if self._has_begun else 1
@@ -156,15 +157,15 @@ class JobQueue:
     # Running.
 
     def begin(self, place: JobPlace) -> None:
-        """Begin the next job. Further ones follow as long as `place` returns a place for them."""
+        """Begin the next job. Other jobs follow without a pause as long as the callback `place` returns a place."""
         assert self._queued and not self.is_busy
-        job = self._take()
+        job = self._pop()
         self._work = asyncio.create_task(self._run_all(job, place), name="jobs")
 
     def give_up_next(self, why: str) -> None:
-        """End the next job as WorkerLost: this worker cannot begin it."""
+        """End the next job as WorkerLost, because this worker cannot begin it."""
         if self._queued:
-            job = self._take()
+            job = self._pop()
             now = time.time()
             try:
                 self._record(Outcome(job.id, "WorkerLost", now, now, message=why))
@@ -177,11 +178,11 @@ class JobQueue:
     async def warm(self, box: Box) -> None:
         await self._executor.warm(box)
 
-    def let_go(self) -> bool:
-        """Close the interpreters. Return whether there were any: their processes end when the box is cleared."""
-        return self._executor.let_go()
+    def close_interpreters(self) -> bool:
+        """Close the interpreters. Return whether there were any; their processes end when the box is cleared."""
+        return self._executor.close_interpreters()
 
-    def _take(self) -> Job:
+    def _pop(self) -> Job:
         job = self._queued.pop(next(iter(self._queued)))
         self._running, self._has_begun = job.id, True
         if self._is_single:
@@ -197,7 +198,7 @@ class JobQueue:
             may_go_on = bool(self._queued) and self.trouble is None and not self._is_ending
             going = self._place() if may_go_on else None
             if going is not None:
-                job = self._take()
+                job = self._pop()
         self._sync()
         self._changed()
 
@@ -225,7 +226,7 @@ class JobQueue:
         self._began_timer = asyncio.get_running_loop().call_later(min(seconds, BEGAN_SECONDS), self._report_beginning)
 
     def _report_beginning(self) -> None:
-        """Send that a job began, if it has run long enough. One timer serves all jobs: short ones cost nothing."""
+        """Send `Began` for a job that has run long enough. One timer serves all jobs, so short jobs cost nothing."""
         self._began_timer = None
         left = self._began + BEGAN_SECONDS - time.time()
         if self._running and left > 0:
@@ -236,7 +237,7 @@ class JobQueue:
     # Outcomes.
 
     def _record(self, outcome: Outcome) -> None:
-        """Write an outcome. It is synced with those of the next jobs, if there are any."""
+        """Write an outcome to the journal. It is synced at once, or with those of further jobs if any are queued."""
         self._journal.write_end(outcome)
         if not self._queued:
             self._sync()
@@ -246,7 +247,7 @@ class JobQueue:
             self._is_enough.set()
 
     def _sync(self) -> None:
-        """Sync at once. Blocks the event loop."""
+        """Sync the journal now. Blocks the event loop."""
         try:
             outcomes = self._journal.sync()
         except OSError as error:
@@ -255,7 +256,7 @@ class JobQueue:
             self._send_outcomes(outcomes)
 
     async def _sync_together(self) -> None:
-        """Sync outcomes in groups, while jobs go on."""
+        """Sync outcomes in groups while jobs follow each other."""
         try:
             while self._journal.unsynced:
                 # With one job left there is nothing to wait for: its end is synced at once.
@@ -282,7 +283,7 @@ class JobQueue:
     # The end.
 
     async def finish(self) -> None:
-        """End what runs, which has lost its worker, and wait until the server has all outcomes or does not answer."""
+        """End the running job as WorkerLost. Return when the server has all outcomes, or does not acknowledge them."""
         self._is_ending = True
         self.withdraw(list(self._queued))
         if self._work is not None and not self._work.done():

@@ -1,4 +1,4 @@
-"""Jobs, which a runner is given to run, and their outcomes."""
+"""Jobs, which the server assigns to a runner, and their outcomes."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ FILES_MAX = 64
 FILES_BYTES_MAX = 1024 * 1024
 """The most bytes of all files of a job together."""
 JOB_BYTES_MAX = 6 * 1024 * 1024
-"""The most bytes of a job's arguments, environment and input together. A message to an agent has at most 8 MiB."""
+"""The most bytes of a job's arguments, environment and input together. An agent accepts messages of up to 8 MiB."""
 
 
 class Job(Struct, frozen=True, rename="camel"):
-    """One attempt of a task. It holds secrets, and is never shown or written to disk."""
+    """One attempt of a task. It holds secrets, and must never be shown or written to disk."""
 
     id: str
-    """The id of the assignment. It names this attempt, and is never used again."""
+    """The id of the assignment. It names this attempt and no other."""
     kind: Literal["command", "python"]
-    """python: the first of `argv` is module:callable, the rest are its arguments: JSON where they are, else text."""
+    """For python, `argv` is module:callable and its arguments. An argument that is no JSON is passed as text."""
     argv: tuple[str, ...]
     env: Mapping[str, str]
-    """Added to the environment of the box."""
+    """Variables that are added to the environment of the box."""
     cwd: str
     """A path below the worker's folder in the box."""
     stdin: str = ""
     files: Mapping[str, str] = {}
-    """Files below the home of the box that are there for this job alone."""
+    """Files below the home of the box that exist for this job alone."""
     parse: Parse = "plain"
     """The format in which its program reports a result."""
     timeout_seconds: float | None = None
     log: str = ""
-    """A file of the host; empty: none."""
+    """The path of the log on the host; empty for none."""
     commit: str = ""
-    """The commit of its tree; filled in by the runner. Empty: it has none."""
+    """The commit of the tree that the job runs on, set by the runner. Empty without a repository."""
     note: str = ""
-    """A note for people on the tree, for the log and the outcome; filled in by the runner."""
+    """A note for people on the tree, for the log and the outcome. Set by the runner."""
 
 
 class Outcome(Struct, frozen=True, rename="camel"):
@@ -56,28 +56,28 @@ class Outcome(Struct, frozen=True, rename="camel"):
     started: float
     ended: float
     exit_code: int | None = None
-    """As a shell has it: 128 plus the number of the signal that ended it. None: its end is not known."""
+    """The exit code as a shell reports it: 128 plus the number of the signal that ended the job. None: unknown."""
     message: str = ""
-    """The reason for people why it did not succeed, with its last lines of output."""
+    """Why the job did not succeed, for people, with its last lines of output."""
     outputs: Mapping[str, str] = {}
     result: str = ""
     usage: Mapping[str, float] = {}
     commit: str = ""
-    """The commit of the tree that it had; empty: none."""
+    """The commit of the tree that the job ran on; empty without a repository."""
     note: str = ""
-    """A note about that tree, for people."""
+    """A note for people on that tree."""
 
 
 TEXT_BYTES_MAX = 64 * 1024
-"""Bound of each text in an outcome, beside the closer ones that a runner keeps to."""
+"""The most bytes of each text in an outcome. A runner observes narrower bounds."""
 AHEAD_SECONDS_MAX = 86400.0
-"""Seconds that the clock of a runner's host may be ahead."""
+"""The most seconds by which the clock of a runner's host may be ahead."""
 EXIT_CODE_MAX = 1 << 16
 UNSOUND = "its runner reported its end with values that no runner reports"
 
 
-def sound(outcome: Outcome, now: float) -> Outcome:
-    """Make an outcome storable: impossible times become now, and an outcome beyond a bound becomes a failure.
+def storable(outcome: Outcome, now: float) -> Outcome:
+    """Make an outcome safe to store: impossible times become now, and an outcome beyond a bound becomes a failure.
 
     Runners observe these bounds; a process that has stolen a runner's token may not.
     """
@@ -99,13 +99,13 @@ def _is_bounded(names: Mapping[str, object], values: Iterable[str]) -> bool:
 
 
 def shortened(text: str, bytes_max: int) -> str:
-    """Cut a text to so many bytes, in whole characters."""
+    """Cut a text to so many bytes, between characters."""
     content = text.encode(errors="replace")
     return text if len(content) <= bytes_max else content[:bytes_max].decode(errors="ignore")
 
 
 def refusal(job: Job) -> str:
-    """Return why a job cannot be run, as far as its fields show; empty: it can."""
+    """Return why a job's fields make it impossible to run, or an empty string if they do not."""
     if not job.argv or not job.argv[0]:
         return "there is nothing to run: argv is empty"
     if job.kind == "python" and not all(job.argv[0].partition(":")[::2]):

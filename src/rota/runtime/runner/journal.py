@@ -1,17 +1,18 @@
 """The journal of a runner: its outcomes, on disk until the server has stored them.
 
-One file of lines, each a checksum and a record, which is only appended to; now and then it is rewritten with the
-records that still count. A line that was not written to its end is ignored.
+One file of lines, each a checksum and a record. Lines are only appended; now and then the file is rewritten without the
+records that are not needed any more. A line that was not written to its end is ignored.
 
-- A begin is written before the job starts, and not synced: it has to outlive this process, not the machine.
+- A begin is written before the job starts, and is not synced: it has to survive this process, not the machine.
 - An outcome is synced before it is sent; several outcomes can share one sync. A failure to sync is the end of the
   journal, and of its runner.
 - The file owns some disk space in advance, since others may fill the disk. Where that is not enough, NoSpace is raised:
   nothing was written, and the write can be tried again.
 - A job that has begun and not ended when a journal is opened was lost with the runner that ran it.
-- A job that is in it is never run again, also after the server has acknowledged it: the last ones are remembered.
+- A job in the journal is never run again, also after the server has acknowledged it: the last acknowledged ids are
+  remembered.
 
-It keeps ids, times and outcomes, and nothing else of a job.
+The journal holds ids, times and outcomes, and nothing else of a job.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from rota.room import keep_room
 from rota.runtime.runner.jobs import Outcome
 
 PENDING_MAX = 1024
-"""The most outcomes that are not acknowledged. A runner that has so many begins no more jobs."""
+"""The most outcomes that are not acknowledged. With so many, a runner begins no more jobs."""
 REMEMBERED_MAX = 256
 """The most acknowledged outcomes that are remembered, in short form."""
 GROWTH_BYTES_MAX = 1024 * 1024
-"""Bytes that are appended before the file is rewritten."""
+"""The bytes appended after which the file is rewritten."""
 ROOM_BYTES = 64 * 1024
-"""Disk space that the file owns ahead of its end; always at least half of it. Most outcomes have some hundred bytes."""
+"""Disk space to reserve beyond the end of the file; at least half as much is always left. Most outcomes are small."""
 LOST = "the runner ended while it ran"
 FILE, NEW = "log", "log.new"
 
 
 class JournalFull(Exception):  # noqa: N818
-    """PENDING_MAX outcomes are not acknowledged."""
+    """The server has not acknowledged PENDING_MAX outcomes."""
 
 
 class NoSpace(OSError):  # noqa: N818
@@ -70,21 +71,21 @@ _decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
 class Journal:
-    """The journal in a folder. It is locked while it is open: a second one cannot be opened."""
+    """The journal in a folder. While it is open, it is locked against being opened a second time."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder = folder
         self._begun: dict[str, float] = {}
         self._unsynced: dict[str, Outcome] = {}
-        """Outcomes that are written and may not be on disk. They outlive this process, not the machine."""
+        """Outcomes that are written but perhaps not on disk: they survive this process, but not the machine."""
         self._pending: dict[str, Outcome] = {}
         self._remembered: dict[str, Outcome] = {}
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._file = -1
         self._size = self._grown = self._room_end = 0
         self._acknowledgements = b""
-        """Acknowledgements that are not written yet."""
+        """Encoded acknowledgements that are not written yet."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._recover()
@@ -102,7 +103,7 @@ class Journal:
         self._file = self._lock = -1
 
     def begun(self, id_: str) -> float:
-        """Write that a job begins. Return the time. Raises JournalFull and NoSpace."""
+        """Record that a job begins. Return the time. Raises JournalFull and NoSpace."""
         assert not self.is_known(id_), f"{id_} was begun before"
         if len(self._pending) + len(self._unsynced) + len(self._begun) >= PENDING_MAX:
             raise JournalFull(f"the server has not acknowledged {PENDING_MAX} outcomes")
@@ -113,11 +114,11 @@ class Journal:
 
     @property
     def unsynced(self) -> int:
-        """The number of outcomes that are written and not synced."""
+        """The number of outcomes that are written but not synced."""
         return len(self._unsynced)
 
     def write_end(self, outcome: Outcome) -> None:
-        """Write an outcome. It is pending after the next `sync`. The first outcome of a job counts."""
+        """Write an outcome. The next `sync` makes it pending. A second outcome of the same job is ignored."""
         if outcome.id in self._unsynced or self.outcome(outcome.id) is not None:
             return
         self._append(_encoded(EndRecord(outcome)))
@@ -125,14 +126,14 @@ class Journal:
         self._unsynced[outcome.id] = outcome
 
     def sync(self) -> list[Outcome]:
-        """Sync the file. Return the outcomes that are pending since then, in their order."""
+        """Sync the file. Return the outcomes that this makes pending, in their order."""
         if not self._unsynced:
             return []
         os.fdatasync(self._file)
         return self._synced(list(self._unsynced))
 
     async def sync_aside(self) -> list[Outcome]:
-        """Sync the file in a thread. Outcomes that are written meanwhile wait for the next sync."""
+        """Sync the file in a thread. Outcomes written meanwhile wait for the next sync."""
         ids = list(self._unsynced)
         # The file may be replaced meanwhile, by one that is synced with the same records.
         await asyncio.get_running_loop().run_in_executor(None, _sync_and_close, os.dup(self._file))
@@ -149,14 +150,14 @@ class Journal:
         self.sync()
 
     def lost(self, id_: str) -> Outcome:
-        """Write and return the outcome of a job that was begun and whose end is not known."""
+        """Write and return the outcome of a job that was begun and whose end is unknown."""
         started = self._begun[id_]
         outcome = Outcome(id_, "WorkerLost", started, max(started, time.time()), message=LOST)
         self.ended(outcome)
         return outcome
 
     def acknowledged(self, id_: str) -> None:
-        """Note that the server has stored an outcome. Not synced: at worst the outcome is sent again."""
+        """Record that the server has stored an outcome. This is not synced: at worst the outcome is sent again."""
         outcome = self._pending.pop(id_, None)
         if outcome is not None:
             self._remember(outcome)
@@ -166,15 +167,15 @@ class Journal:
                     self._append(b"")
 
     def pending(self) -> list[Outcome]:
-        """The outcomes that are on disk and not acknowledged, in the order in which they were written."""
+        """Return the outcomes that are on disk and not acknowledged, in the order in which they were written."""
         return list(self._pending.values())
 
     def oldest_pending(self) -> str:
-        """Return the id of the first pending outcome; empty: there is none."""
+        """Return the job id of the oldest pending outcome; empty if there is none."""
         return next(iter(self._pending), "")
 
     def outcome(self, id_: str) -> Outcome | None:
-        """Return the outcome of a job, if it is on disk."""
+        """Return the outcome of a job if it is on disk, else None."""
         return self._pending.get(id_) or self._remembered.get(id_)
 
     def is_known(self, id_: str) -> bool:
@@ -224,7 +225,7 @@ class Journal:
         self._rewrite()
 
     def _rewrite(self) -> None:
-        """Replace the file by one with the records that still count. The old one stays until the new one is synced."""
+        """Replace the file by one without obsolete records. The old file stays until the new one is synced."""
         records: list[Record] = []
         for outcome in self._remembered.values():
             records += (EndRecord(outcome), AcknowledgedRecord(outcome.id))
@@ -253,7 +254,7 @@ class Journal:
 
 
 def _unlinked(path: str, flags: int) -> int:
-    """Open a file that must be neither a link nor a pipe: a link is refused, a pipe is not waited for."""
+    """Open a file without following a link or waiting for a pipe."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
@@ -270,7 +271,7 @@ def _encoded(record: Record) -> bytes:
 
 
 def _record(line: bytes) -> Record | None:
-    """Decode a line; None: it was not written to its end, or another version wrote it."""
+    """Decode a line. Returns None if it was not written to its end, or another version wrote it."""
     checksum, _, content = line.partition(b" ")
     if checksum != b"%08x" % zlib.crc32(content):
         return None
@@ -281,7 +282,7 @@ def _record(line: bytes) -> Record | None:
 
 
 def _write(file: int, content: bytes, before: int) -> None:
-    """Append to a file of the size `before`. On a full disk nothing is appended, and NoSpace is raised."""
+    """Append to a file whose size is `before`. On a full disk nothing is appended, and NoSpace is raised."""
     rest = memoryview(content)
     try:
         while rest:

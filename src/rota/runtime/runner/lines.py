@@ -1,4 +1,4 @@
-"""Finds the lines that begin with given words, in a stream of any length and in little memory."""
+"""Finds lines with given beginnings in a stream of any length, in little memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def _pattern(beginnings: tuple[bytes, ...]) -> re.Pattern[bytes]:
 
 
 class Lines:
-    """Yields the lines that begin with one of some words, without their end.
+    """Yields the lines that begin with one of some words, without their newlines.
 
-    A line that is longer than the bound is left out. Other lines cost no more than the search for the words: a task
-    that writes fifty million lines does not wait for its runner.
+    A line longer than the bound is left out. Other lines cost no more than the search for the words: a task that writes
+    fifty million lines does not wait for its runner.
     """
 
     def __init__(self, beginnings: Sequence[bytes], bytes_max: int) -> None:
@@ -25,7 +25,7 @@ class Lines:
         self._pattern = _pattern(self._beginnings)
         self._longest = max(map(len, beginnings))
         self._held: bytearray | None = bytearray()
-        """The last line so far; None: it does not begin with a word, or is too long."""
+        """The beginning of the line that is still incomplete; None if it begins with no word or is too long."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield the lines that end in this piece of the stream."""
@@ -34,7 +34,7 @@ class Lines:
             self._hold(data)
             return
         self._hold(data[:end])
-        yield from self._given()
+        yield from self._held_line()
         last = data.rfind(b"\n")
         for found in self._pattern.finditer(data, end, last):
             begin = found.start() + 1
@@ -45,8 +45,8 @@ class Lines:
         self._hold(data[last + 1 :])
 
     def close(self) -> Iterator[bytes]:
-        """Yield the last line, if it has no end."""
-        yield from self._given()
+        """Yield the last line if it has no newline."""
+        yield from self._held_line()
         self._held = None
 
     def _hold(self, piece: bytes) -> None:
@@ -58,6 +58,6 @@ class Lines:
         if not can_be or len(self._held) > self._bytes_max:
             self._held = None
 
-    def _given(self) -> Iterator[bytes]:
+    def _held_line(self) -> Iterator[bytes]:
         if self._held is not None and self._held.startswith(self._beginnings):
             yield bytes(self._held)

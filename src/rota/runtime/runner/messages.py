@@ -41,9 +41,9 @@ from rota.runtime.runner.jobs import Job, Outcome
 VERSION = 2
 PROTOCOL = f"rota-runner-v{VERSION}"
 FRAME_BYTES = 1024 * 1024
-"""A frame that has grown to this size is sent, and another one begun. A larger message has a frame of its own."""
+"""The size at which a frame is sent and another one begun. A larger message has a frame of its own."""
 BEGAN_SECONDS = 0.05
-"""Seconds that a job runs before `Began` is sent for it."""
+"""Seconds that a job has to run before `Began` is sent for it."""
 
 Phase = Literal["Waiting", "Preparing", "Idle", "Held", "Resetting", "Failed", "Broken"]
 ResetPolicy = Literal["Keep", "Clean", "Recreate"]
@@ -57,12 +57,12 @@ class Message(Struct, tag_field="type", frozen=True, rename="camel", omit_defaul
 
 
 class Report(Message, tag="report", frozen=True):
-    """The state of a runner. Its first message on a stream, and sent again when it changes."""
+    """The state of a runner. It is the first message on a stream, and is sent again when it changes."""
 
     run: int
     phase: Phase
     configured: str = ""
-    """The digest of the configuration for which it is prepared."""
+    """The digest of the configuration for which the worker is prepared."""
     reason: str = ""
     message: str = ""
     said: str = ""
@@ -70,14 +70,14 @@ class Report(Message, tag="report", frozen=True):
     holder: str = ""
     """The claim or the job that has the worker. A job has it until its outcome is acknowledged."""
     has_task: bool = False
-    """The holder is a job, whose end the runner sends by itself."""
+    """True if the holder is a job. The runner itself reports the end of a job."""
 
 
 class Jobs(Message, tag="jobs", frozen=True):
     """The jobs of a runner that have not ended. Sent once on each stream, after all outcomes."""
 
     running: str = ""
-    """The job that has begun; empty: none."""
+    """The job that has begun; empty if there is none."""
     queued: tuple[str, ...] = ()
     """The jobs that have not begun, in their order."""
 
@@ -103,36 +103,36 @@ class Returned(Message, tag="returned", frozen=True):
 
 
 NO_RESULT = Raw()
-"""The result of a call without one. Only this very object is left out of an encoded message."""
+"""The result of a call without one. Encoding leaves out only this object, not an equal one."""
 CallReason = Literal["Succeeded", "Failed", "Timeout", "Cancelled", "WorkerLost", "Refused"]
 
 
 class Called(Message, tag="called", frozen=True):
-    """The end of a call. Sent once: after a break of the stream it is not repeated."""
+    """The end of a call. It is sent once, and not repeated after a break of the stream."""
 
     id: str
     reason: CallReason
-    """Refused: it was never begun, and can be made elsewhere."""
+    """Refused: the call was never begun, and can be made elsewhere."""
     result: Raw = NO_RESULT
-    """The result as JSON; empty: none."""
+    """The result as JSON; empty if there is none."""
     message: str = ""
-    """The reason for people why it did not succeed, in one line. Its log has more."""
+    """Why the call did not succeed, in one line for people. Its log has more."""
     exit_code: int | None = None
 
 
 TAKES_JOBS = ("Idle", "Held")
-"""Phases in which a worker that no claim holds begins what it is assigned."""
+"""Phases in which a worker begins assigned jobs, unless a claim holds it."""
 
 
 def held(report: Report, id_: str) -> Report:
-    """Return the report of a runner after a job was assigned to it. Both ends apply this without a message."""
+    """Return the report that a runner has after a job is assigned to it. Both ends apply this without a message."""
     if report.phase not in TAKES_JOBS or (report.holder and not report.has_task):
         return report
     return replace(report, phase="Held", holder=id_, has_task=True, reason="", message="", said="")
 
 
 def says_more(report: Report, known: Report) -> bool:
-    """Report whether a report has to be sent to an end that knows this one. Which job has the worker is no reason."""
+    """Report whether a report must be sent to a peer that knows `known`. Another job as holder is no reason."""
     if report.has_task and known.has_task:
         known = replace(known, holder=report.holder)
     return report != known
@@ -142,19 +142,19 @@ def says_more(report: Report, known: Report) -> bool:
 
 
 class WorkspaceSource(Struct, frozen=True, rename="camel"):
-    """A workspace, and the scope and Secret with which its repository is read."""
+    """A workspace, with the scope and Secret for reading its repository."""
 
     spec: WorkspaceSpec
     scope: str
     secret: Mapping[str, str] | None = None
     network: Network = "host"
-    """The network with which it is fetched."""
+    """The network for fetching the repository."""
     egress: tuple[str, ...] = ()
-    """The destinations that can be reached with network egress."""
+    """The destinations that the network `egress` lets through."""
 
 
 class BoxPlace(Struct, frozen=True, rename="camel"):
-    """The box of a worker: its command, and its folder on the host and inside."""
+    """The box of a worker: its command, and the path of its folder on the host and in the box."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -171,12 +171,12 @@ class Handler(Struct, frozen=True, rename="camel"):
     runtime: Literal["python", "command"]
     concurrency: int
     entrypoint: str = ""
-    """module:callable, of runtime python."""
+    """For the runtime python: module:callable."""
     command: tuple[str, ...] = ()
     code: str = ""
-    """The folder of the code in the box; empty: the tree."""
+    """The folder of the code in the box; empty if the tree has the code."""
     packages: str = ""
-    """The folder in the box of the packages that it requires; empty: it requires none."""
+    """The folder in the box of the packages that the function requires; empty if it requires none."""
 
 
 class Configure(Message, tag="configure", frozen=True):
@@ -187,15 +187,15 @@ class Configure(Message, tag="configure", frozen=True):
     reset: ResetPolicy
     workspace: WorkspaceSource | None = None
     home_files: Mapping[str, str] = {}
-    """Files for the home, by their paths: the instructions of agents."""
+    """Files of the home, by their paths: the instructions of agents."""
     main: tuple[str, ...] = ()
-    """A command that runs in the box all the time; the runner ends when it does. Empty: none."""
+    """A command that always runs in the box; the runner ends when the command ends. Empty: none."""
     cwd: str = ""
-    """The folder in which `main` runs; empty: the tree."""
+    """The folder in which `main` runs; empty for the tree."""
     handler: Handler | None = None
     """The handler of a function's worker; None for other workers."""
     program: str = ""
-    """The program of an agent, which must be in the box; empty: none."""
+    """The program of an agent, which the box must have; empty for none."""
 
 
 class Hold(Message, tag="hold", frozen=True):
@@ -215,13 +215,13 @@ class Assign(Message, tag="assign", frozen=True):
 
 
 class Withdraw(Message, tag="withdraw", frozen=True):
-    """Take jobs out of the queue that have not begun. Each of them is answered with `Returned`."""
+    """Take jobs out of the queue that have not begun. The runner answers each of them with `Returned`."""
 
     ids: tuple[str, ...]
 
 
 class Cancel(Message, tag="cancel", frozen=True):
-    """End a job, or end it before it begins. Its outcome is sent as always."""
+    """End a job, also one that has not begun. Its outcome is sent as always."""
 
     id: str
 
@@ -238,11 +238,11 @@ class Call(Message, tag="call", frozen=True):
     id: str
     event: Raw
     seconds: float
-    """The time after which it is ended."""
+    """The timeout of the call."""
     log: str = ""
-    """A file of the host; empty: none."""
+    """The path of the log on the host; empty for none."""
     name: str = ""
-    """The name of the Task that records it; empty: none, and handlers see its id instead."""
+    """The name of the Task that records the call. Empty: there is none, and handlers see the id of the call instead."""
 
 
 class CancelCall(Message, tag="cancelCall", frozen=True):

@@ -1,4 +1,4 @@
-"""Answers calls by a Python handler: the runner's side of a process in the box that runs `handler_program`."""
+"""Answers calls by a Python handler: the runner's side of `handler_program`, which runs in the box."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rota.runtime.runner.invoker import IMPORT_FAILED, CallLog, LoadFailure
 from rota.runtime.runner.messages import Call, CallReason, Handler
 
 END_SECONDS_MAX = 1.0
-"""The time in which a process must exit after it has closed its connection."""
+"""Seconds within which a process must exit after it has closed its connection."""
 REPLY_BYTES_MAX = RESULT_BYTES_MAX + 64 * 1024
 # Under a name that no code imports, and not as the main module, which `multiprocessing` would run again.
 PROGRAM = (
@@ -37,13 +37,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class HandlerReply(Struct, frozen=True):
-    """A message of the handler program: that it is loaded, that it could not be, a piece of a log, or a result."""
+    """A message of the handler program: the code is loaded, or failed to load; a piece of a log; or a result."""
 
     loaded: bool = False
     cancels: bool = False
     failed: str = ""
     said: str = ""
-    """The output while it was loaded, if that failed."""
+    """The output while the code was loaded, if loading failed."""
     call: str = ""
     log: str = ""
     result: Raw = Raw()
@@ -52,13 +52,13 @@ class HandlerReply(Struct, frozen=True):
 
 
 class CallRequest(Struct, frozen=True):
-    """A call, as it is sent to the handler program."""
+    """A call as the handler program gets it."""
 
     call: str
     event: Raw
     seconds: float
     name: str
-    """The id of the call in the handler's context."""
+    """The id of the call that the handler's context shows."""
 
 
 _decode = msgspec.json.Decoder(HandlerReply).decode
@@ -109,7 +109,7 @@ class PythonInvoker:
             its.close()
             os.close(nothing)
         self._loop.add_reader(mine, self._read)
-        command.ended.add_done_callback(lambda ended: self._over(command, ended))
+        command.ended.add_done_callback(lambda ended: self._on_exit(command, ended))
         handler = self._handler
         self._send(
             {
@@ -165,7 +165,7 @@ class PythonInvoker:
         except BlockingIOError:
             sent = 0
         except OSError:
-            return  # `_over` reports it when the process has ended.
+            return  # `_on_exit` reports it when the process has ended.
         del self._unsent[:sent]
         if bool(self._unsent) != self._is_writing:
             self._is_writing = bool(self._unsent)
@@ -185,7 +185,7 @@ class PythonInvoker:
         except OSError:
             data = b""
         if not data:
-            # `_over` comes soon, if the process has ended.
+            # `_on_exit` comes soon, if the process has ended.
             self._loop.remove_reader(self._control)
             self._loop.call_later(END_SECONDS_MAX, self._left)
             return
@@ -202,13 +202,13 @@ class PythonInvoker:
             del arrived[: LENGTH_BYTES + length]
             try:
                 # A result is passed on as it is, so it must be valid UTF-8.
-                self._take(_decode(content.decode()))
+                self._handle(_decode(content.decode()))
             except NOT_JSON:
                 # The handler can write to the socket, too.
                 self._fail("the process of the function sent a message that is not understood")
                 return
 
-    def _take(self, reply: HandlerReply) -> None:
+    def _handle(self, reply: HandlerReply) -> None:
         if reply.loaded or reply.failed:
             self.cancels = reply.cancels
             if not self._loaded.done():
@@ -228,7 +228,7 @@ class PythonInvoker:
         if self._control is not None:
             self._fail("the process of the function closed its connection")
 
-    def _over(self, command: BoxCommand, ended: asyncio.Future[int]) -> None:
+    def _on_exit(self, command: BoxCommand, ended: asyncio.Future[int]) -> None:
         if self._control is None:
             return
         error = ended.exception()
@@ -241,7 +241,7 @@ class PythonInvoker:
         self._fail(command.error or f"the process of the function ended {how}", exit_code=code if by_itself else None)
 
     def _fail(self, how: str, error: BaseException | None = None, exit_code: int | None = None) -> None:
-        """Report that the process cannot be used any more."""
+        """Report that the process is of no use any more, as a failed load or as its death."""
         if not self._loaded.done():
             if isinstance(error, BoxLost):
                 self._loaded.set_exception(error)

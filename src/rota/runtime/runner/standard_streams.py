@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterator
 
 READ_BYTES = 64 * 1024
 DRAIN_BYTES_MAX = 1024 * 1024
-"""The most that a pipe holds. More can only come from a process that still writes."""
+"""The most bytes that a pipe holds. If there is more, a process still writes."""
 UID_MAX = 1 << 31
 
 
 class Capture:
     """A pipe whose content is passed to `take` as it comes. It never waits for an end of file: any process may write.
 
-    The box's uid owns the pipe, so that a job can open /dev/stdout anew. A pipe that no other process has open can be
-    kept for the next job: `rest`, then `resume`. It is closed if something is written to it in between.
+    The box's uid owns the pipe, so that a job can open /dev/stdout again. A pipe that no other process has open can be
+    kept for the next job: `rest`, then `resume`. If something is written to it in between, it is closed.
     """
 
     def __init__(self, take: Callable[[bytes], None], uid: int | None) -> None:
         self._take = take
         self.is_empty = True
-        """The last read found the pipe empty."""
+        """True if the last read found the pipe empty."""
         self._loop = asyncio.get_running_loop()
         self._reading, self.writing = os.pipe()
         os.set_blocking(self._reading, False)
@@ -34,13 +34,13 @@ class Capture:
         self._loop.add_reader(self._reading, self._read)
 
     def started(self) -> None:
-        """Close the write end here: the command has its own copy by now."""
+        """Close this process's write end, of which the command has its own copy by now."""
         if self.writing >= 0:
             os.close(self.writing)
             self.writing = -1
 
     def drain(self) -> None:
-        """Read what is in the pipe now. Call it when the writers have ended."""
+        """Read what is in the pipe now. Call it after all writers have ended."""
         taken = 0
         while self._reading >= 0 and taken < DRAIN_BYTES_MAX and (count := self._read()):
             taken += count
@@ -50,7 +50,7 @@ class Capture:
         self._take = self._refuse
 
     def resume(self, take: Callable[[bytes], None]) -> bool:
-        """Use a kept pipe again. Returns False if it was closed, since something was written to it."""
+        """Use a kept pipe again. Returns False if it was closed because something was written to it."""
         if self._reading >= 0:
             self._read()
         if self._reading < 0:
@@ -84,13 +84,13 @@ class Capture:
 
 @functools.cache
 def _nothing() -> int:
-    """Return a descriptor of /dev/null, which is kept open: most jobs read nothing."""
+    """Return a descriptor of /dev/null. It stays open, because most jobs read nothing."""
     return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
 @contextlib.contextmanager
 def input_file(content: bytes) -> Iterator[int]:
-    """Yield a descriptor of a sealed file in memory with this content. Unlike a pipe, it needs no writer."""
+    """Yield a descriptor of a sealed file in memory with this content. A pipe would need a writer."""
     if not content:
         yield _nothing()
         return

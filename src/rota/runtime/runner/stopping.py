@@ -7,7 +7,7 @@ import math
 from typing import Any, Literal
 
 GRACE_SECONDS = 5.0
-"""The grace between SIGTERM and the end, when the time of a job is up."""
+"""Seconds from SIGTERM to SIGKILL when the time of a job is up."""
 
 Why = Literal["Timeout", "Cancelled", "WorkerLost"]
 
@@ -17,7 +17,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.why: Why | None = None
-        """The reason of the first request; None: no request yet."""
+        """The reason of the first request, or None if there was no request yet."""
         self._loop = asyncio.get_running_loop()
         self._end_at = math.inf
         self._news: asyncio.Future[None] | None = None
@@ -25,11 +25,11 @@ class Stop:
         self._is_over = False
 
     def after(self, seconds: float) -> None:
-        """Request its end as Timeout after so many seconds."""
+        """Request the end of the job, as Timeout, after so many seconds."""
         self._timer = self._loop.call_later(seconds, self.ask, "Timeout", GRACE_SECONDS)
 
     def ask(self, why: Why, grace_seconds: float) -> None:
-        """Request its end: now, and by force after the grace. A later request can only bring the end forward."""
+        """Request the end of the job, by force after the grace. A later request can only shorten the grace."""
         if self._is_over:
             return
         self.why = self.why or why
@@ -41,7 +41,7 @@ class Stop:
             self._news.set_result(None)
 
     async def wait(self, ended: asyncio.Future[Any]) -> bool:
-        """Wait for the end or the next request. Returns False once the grace of a request is over."""
+        """Wait until `ended` is done or another request comes. Returns False once the grace of a request is over."""
         seconds = None if self.why is None else self._end_at - self._loop.time()
         if seconds is not None and seconds <= 0:
             return False

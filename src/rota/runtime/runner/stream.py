@@ -1,4 +1,4 @@
-"""A runner's stream to its gateway: kept open, and opened again when it breaks."""
+"""A runner's stream to its gateway. It is opened again when it breaks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RECONNECT_SECONDS_MIN, RECONNECT_SECONDS_MAX = 0.02, 2.0
 
 
 class StreamUser(Protocol):
-    """A worker, as its stream uses it: it takes messages, and has a report."""
+    """The interface of a worker to its stream: it receives messages, and has a report."""
 
     jobs: JobQueue
     calls: FunctionCalls
@@ -70,12 +70,12 @@ class Stream:
         self._headers = {"Authorization": f"Bearer {token}"}
         self._news = asyncio.Event()
         self._unsent: list[FromRunner] = []
-        """Messages of one iteration of the event loop, which are sent as one frame."""
+        """Messages of the current iteration of the event loop. They are sent as one frame."""
         self._known: Report | None = None
         """The report that the server has, computed from the messages in both directions."""
 
     def wake(self) -> None:
-        """Have the report sent, if it has changed."""
+        """Have the report sent if it has changed."""
         self._news.set()
 
     async def run(self, worker: StreamUser) -> None:
@@ -115,14 +115,14 @@ class Stream:
                     log.warning("a message of the gateway is not understood: %s", error)
                     continue
                 for message in messages:
-                    self._take(worker, message)
+                    self._handle(worker, message)
         finally:
             worker.send = lambda message: None
             worker.calls.abandon()
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
 
-    def _take(self, worker: StreamUser, message: ToRunner) -> None:
+    def _handle(self, worker: StreamUser, message: ToRunner) -> None:
         match message:
             case Assign():
                 if self._known is not None:

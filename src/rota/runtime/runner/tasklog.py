@@ -1,11 +1,11 @@
-"""The log of a task: a file that is appended to as output comes, and that has a bound.
+"""The log of a task: a file of bounded size, to which output is appended as it comes.
 
 It always holds the first `HEAD_BYTES` that were written. When it has reached `LOG_BYTES_MAX` it is replaced by a
-shorter one: the same beginning, a line that says how many bytes are missing, and the last `TAIL_BYTES` or a little
+shorter one: the same beginning, a line that states how many bytes are missing, and the last `TAIL_BYTES` or a little
 less, from the beginning of a line. So it has at most 10 MiB, and at least about the last 3 MiB.
 
 It is replaced as a whole, under the same name: a reader that has the old file open reads it to its end, and goes on in
-the new one. `LogReader` does that, and returns nothing twice.
+the new one. `LogReader` does so, and returns nothing twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOG_BYTES_MAX = 10 * 1024 * 1024
 HEAD_BYTES = 4 * 1024 * 1024
 TAIL_BYTES = 3 * 1024 * 1024
 LINE_BYTES_MAX = 64 * 1024
-"""Bytes in which the beginning of a line is looked for, to cut there."""
+"""Bytes in which the beginning of a line is searched, to cut the log there."""
 COPY_BYTES = 1024 * 1024
 CUT = "\n[rota: %d bytes are missing here]\n"
 CUT_BYTES_MAX = 64
@@ -35,7 +35,7 @@ _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 class TaskLog:
     """Writes a log. Output that cannot be stored is dropped: a full disk must not stop a task.
 
-    Output is also dropped while the disk is short of space. A line says how many bytes were dropped in its place.
+    Output is also dropped while the disk is short of space. In its place, a line states how many bytes were dropped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -97,9 +97,9 @@ class TaskLog:
 
 
 class LogReader:
-    """Reads a log from its beginning, or from a byte of all that was ever written, however often it is cut meanwhile.
+    """Reads a log from its beginning or from a position, which counts all bytes ever written, including those cut.
 
-    A reader whose next bytes were cut reads the line that says so, and goes on after it.
+    If the next bytes were cut from the log, it reads the line that states this, and goes on after it.
     """
 
     def __init__(self, path: Path, at: int = 0) -> None:
@@ -108,20 +108,20 @@ class LogReader:
         self._at = at
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes, at most `size`; empty: nothing yet."""
-        if self._file < 0 and not self._go_on():
+        """Return the next bytes, at most `size`, or none if there are none yet."""
+        if self._file < 0 and not self._open_current():
             return b""
         data = os.pread(self._file, size, self._at)
         if not data and self._was_replaced():
             # Nothing is written to the old file after it was replaced: read the rest of it first.
             data = os.pread(self._file, size, self._at)
-            if not data and self._go_on():
+            if not data and self._open_current():
                 data = os.pread(self._file, size, self._at)
         self._at += len(data)
         return data
 
     def position(self, behind: int = 0) -> int:
-        """Return the position, of all bytes ever written, that is `behind` bytes before the next one to be read."""
+        """Return the position that is `behind` bytes before the next byte to read, counted in all bytes written."""
         at = max(0, self._at - behind)
         if self._file < 0 or at <= HEAD_BYTES:
             return at
@@ -129,7 +129,7 @@ class LogReader:
         return max(HEAD_BYTES, at + missing - line_bytes)
 
     def close(self) -> None:
-        """Close the file. A later `read` goes on at the same position."""
+        """Close the file. A later `read` continues at the same position."""
         if self._file >= 0:
             self._at = self.position()
             os.close(self._file)
@@ -143,8 +143,8 @@ class LogReader:
         mine = os.fstat(self._file)
         return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
 
-    def _go_on(self) -> bool:
-        """Open the current file, at the same byte of all that was written. Returns False if there is none."""
+    def _open_current(self) -> bool:
+        """Open the current file at the same position. Returns False if there is no file."""
         try:
             new = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -173,7 +173,7 @@ def written_bytes(path: Path) -> int:
 
 
 def _gap(file: int) -> tuple[int, int]:
-    """Return the length of the line about missing bytes, and how many are missing; (0, 0) for an uncut log."""
+    """Return the length of the line that states the missing bytes, and their number; (0, 0) for an uncut log."""
     found = _cut.match(os.pread(file, CUT_BYTES_MAX, HEAD_BYTES))
     return (0, 0) if found is None else (found.end(), int(found[1]))
 

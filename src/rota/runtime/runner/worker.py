@@ -28,15 +28,15 @@ RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 2.0, 300.0
 """Seconds between two attempts to prepare a worker, growing from the first to the second value."""
 SETUP_SECONDS_MAX = 3600.0
 OUTPUT_BYTES_MAX = 64 * 1024
-"""The most of the end of a set-up command's output that is kept for its error message."""
+"""The most bytes of a set-up command's output that are kept, from its end, for the error message."""
 HOME_FILE_MODE = "0600"
 HAS_PROGRAM = ("/bin/sh", "-c", 'command -v "$1" || { echo "$PATH"; exit 1; }', "sh")
-"""Exits with 0 if there is a program of the name that follows; else it prints the PATH that was searched."""
+"""Exits with 0 if the program named by the next argument exists, else prints the PATH that was searched."""
 PROGRAM_SECONDS_MAX = 30.0
 REF_FRESH_SECONDS = 10.0
-"""A task begins on a commit for which its branch or tag stood no longer ago than this."""
+"""A task may use a tree without asking the origin if its ref was known to be at the tree's commit so recently."""
 REFRESH_SECONDS_MAX = 10.0
-"""Seconds that a task waits for the origin's answer on that."""
+"""The most seconds that a task waits for the origin to answer where its ref is now."""
 
 
 class Worker:
@@ -47,40 +47,40 @@ class Worker:
 
     def __init__(self, run: int, home: Path, note: Path, changed: Callable[[], None]) -> None:
         self.send: Callable[[FromRunner], None] = lambda message: None
-        """Sends a message to the server; without a stream, drops it."""
+        """Sends a message to the server, or drops it if there is no stream."""
         self.jobs = JobQueue(
-            note.parent / "journal", self._on_jobs, lambda message: self.send(message), self._follow_on
+            note.parent / "journal", self._on_jobs_changed, lambda message: self.send(message), self._place_of_following
         )
         self._state = Report(run, "Waiting")
-        """The report of a worker that has no job. While jobs run in a prepared worker, that is Idle."""
+        """The report of the worker when no job holds it. It is Idle while jobs run in a prepared worker."""
         self._report_changed = changed
         self._home = home
         self._note = note
         self._box: Box | None = None
         self._place: BoxPlace | None = None
-        """The place that the box was made from."""
+        """The place that the box was made for."""
         self._configuration: Configure | None = None
         self._changed = asyncio.Event()
         self._used_by: Literal["", "job", "claim"] = ""
-        """The kind of holder that has used the worker since it was prepared."""
-        self._is_released = self._is_setting_up = self._is_resting = False
+        """The kind of holder that has used the worker since the worker was prepared."""
+        self._is_released = self._is_setting_up = self._is_waiting = False
         self._claimed_by = ""
-        """The claim for which the box is being cleared."""
+        """The claim that gets the worker once its box is cleared."""
         self._made: workspace.Prepared | None = None
-        """The commit that the tree was made from, also while a holder uses it."""
+        """The record of the tree, with its commit. It stays while a holder uses the tree."""
         self._must_renew = False
-        """The next job waits for a tree of the commit for which its ref stands now."""
+        """True if the next job waits until the tree is at the commit to which its ref points now."""
         self._has_program: tuple[Box, str] | None = None
-        """The box in which a program was found."""
+        """The box in which the program of an agent was found, and the program."""
         self._main: BoxCommand | None = None
         self._main_id = ""
         self.calls = FunctionCalls(lambda called: self.send(called), self._changed.set)
         self.exit_code: int | None = None
-        """The exit code of the main command, once it has ended."""
+        """The exit code of the main command once it has ended."""
 
     @property
     def report(self) -> Report:
-        """The state of the worker. A job holds it until its outcome is acknowledged, also during the reset after it."""
+        """The state of the worker. A job holds it until its outcome is acknowledged, even during the reset after it."""
         holder = self.jobs.holder or (self.jobs.next_id() if self._must_renew else "")
         if not holder or self._state.holder:
             return self._state
@@ -92,7 +92,7 @@ class Worker:
             self._configuration = configuration
             # Cleared at once: if this one fails and the last one is sent again, that has to be a change.
             said = self._state
-            self._say(configured="", reason=said.reason, message=said.message, said=said.said)
+            self._set_state(configured="", reason=said.reason, message=said.message, said=said.said)
             self.jobs.limit_to_one(configuration.reset == "Recreate")
             self._changed.set()
 
@@ -105,12 +105,12 @@ class Worker:
                 # From now on the tree must be made again, also by a runner that comes after this one.
                 _forget(self._configuration)
             self._used_by = "claim"
-            if self.jobs.let_go():
+            if self.jobs.close_interpreters():
                 # Code of tasks may still run in an interpreter: the claim gets the worker when that has ended.
                 self._claimed_by = id_
                 self._changed.set()
             else:
-                self._say(phase="Held", holder=id_)
+                self._set_state(phase="Held", holder=id_)
 
     def release(self) -> None:
         if self._state.holder:
@@ -124,16 +124,16 @@ class Worker:
             if self._used_by and self._configuration is not None and self._configuration.reset == "Recreate":
                 self._changed.set()
 
-    def _on_jobs(self) -> None:
-        """Begin the next job if nothing has to be prepared before it; else wake `live`."""
-        if self.jobs.trouble is not None or not (self._is_resting and self._is_in_order()):
+    def _on_jobs_changed(self) -> None:
+        """Begin the next job, or wake `live` if something has to be prepared before."""
+        if self.jobs.trouble is not None or not (self._is_waiting and self._is_ready_for_jobs()):
             self._changed.set()
         else:
             self._begin_next()
         self._report_changed()
 
-    def _is_in_order(self) -> bool:
-        """Report whether a job runs, or could begin, without anything being prepared before."""
+    def _is_ready_for_jobs(self) -> bool:
+        """Report whether a job runs, or could begin without preparation."""
         configuration, box = self._configuration, self._box
         if self.jobs.is_busy:
             return True
@@ -148,13 +148,13 @@ class Worker:
         # A job leaves no process running. With reset Keep, the next one gets what it left on the disk.
         return configuration.reset == "Keep" and not configuration.main and _is_open(configuration.place)
 
-    def _follow_on(self) -> JobPlace | None:
-        """Return where the job after another one runs; None: something has to be prepared before."""
-        return self._next_place() if self._is_resting and self._is_in_order() else None
+    def _place_of_following(self) -> JobPlace | None:
+        """Return the place for a job that follows another one, or None if something has to be prepared before."""
+        return self._next_place() if self._is_waiting and self._is_ready_for_jobs() else None
 
     def _begin_next(self, note: str | None = None) -> None:
-        """Begin the next job, if there is one and it may begin. `note`: the result of a renewal of its tree."""
-        if self.jobs.has_next and not self.jobs.is_busy and self._is_in_order():
+        """Begin the next job if there is one and nothing has to be prepared. `note`: the result of renewing a tree."""
+        if self.jobs.has_next and not self.jobs.is_busy and self._is_ready_for_jobs():
             place = self._next_place(note)
             if place is not None:
                 self.jobs.begin(place)
@@ -174,7 +174,7 @@ class Worker:
         commit = self._made.commit if self._made is not None else ""
         return JobPlace(box, configuration.place.inside, commit, note or "")
 
-    def _say(self, **fields: object) -> None:
+    def _set_state(self, **fields: object) -> None:
         new = msgspec.structs.replace(self._state, **{"reason": "", "message": "", "said": "", **fields})
         if new != self._state:
             self._state = new
@@ -206,21 +206,23 @@ class Worker:
                     self._begin_next()
                 except workspace.MustReplace as error:
                     self._give_up_task(error)
-                    self._say(phase="Broken", reason="MustReplace", message=str(error))
+                    self._set_state(phase="Broken", reason="MustReplace", message=str(error))
                 except (workspace.WorkspaceError, BoxLost, TimeoutError, OSError) as error:
                     self._give_up_task(error)
                     wait = min(RETRY_SECONDS_MAX, RETRY_SECONDS_MIN * 2**failures)
                     failures += 1
                     reason = error.reason if isinstance(error, workspace.WorkspaceError) else "BoxFailed"
                     said = error.said if isinstance(error, CannotLoad) else ""
-                    self._say(phase="Failed", reason=reason, message=str(error) or type(error).__name__, said=said)
-                await self._something_new(wait)
+                    self._set_state(
+                        phase="Failed", reason=reason, message=str(error) or type(error).__name__, said=said
+                    )
+                await self._wait_for_change(wait)
         finally:
             await self._stop_box()
             self.jobs.close()
 
     async def _clear_for_claim(self, configuration: Configure) -> None:
-        """Kill interpreters that ran tasks, and give the worker to the claim."""
+        """Kill the interpreters that ran tasks, and give the worker to the claim."""
         try:
             if self._box is not None:
                 await self._box.clear([self._main_id] if self._main is not None else [])
@@ -228,17 +230,17 @@ class Worker:
             await self._stop_box()
             await self._start_box(configuration)
         id_, self._claimed_by = self._claimed_by, ""
-        self._say(phase="Held", holder=id_)
+        self._set_state(phase="Held", holder=id_)
 
     def _is_outdated(self, configuration: Configure) -> bool:
-        """Report whether the ref may stand for another commit by now, and the reset policy makes trees anew."""
+        """Report whether the ref may have moved since the tree was made. False with reset Keep, or a commit as ref."""
         source, made = configuration.workspace, self._made
         if source is None or made is None or configuration.reset == "Keep" or workspace.is_fixed(source.spec.ref):
             return False
         return not 0 <= time.time() - made.known < REF_FRESH_SECONDS
 
     async def _renew(self, configuration: Configure) -> None:
-        """Begin the next task on the commit that its ref names now, or on the present tree if the origin is away."""
+        """Begin the next task on the commit of its ref now, or on the present tree if the origin does not answer."""
         source = configuration.workspace
         spec = source.spec if source is not None else None
         is_as_configured = self._place == configuration.place and self._box is not None and not self._box.lost.is_set()
@@ -257,7 +259,7 @@ class Worker:
         self._begin_next(note or "")
 
     async def _renewed(self, source: WorkspaceSource, made: workspace.Prepared) -> str | None:
-        """Return a note for the task if the present tree can be used (empty: it is current), else None."""
+        """Return a note for the task if it can use the present tree (empty: the tree is current), else None."""
         mirror = workspace.Mirror(self._home, network=_network(source))
         try:
             async with asyncio.timeout(REFRESH_SECONDS_MAX):
@@ -276,22 +278,22 @@ class Worker:
         return ""
 
     def _give_up_task(self, error: Exception) -> None:
-        """End the next task as WorkerLost if its tree could not be made: it is tried again."""
+        """End the next task as WorkerLost if its tree could not be made. The server tries it again."""
         if self._must_renew:
             self._must_renew = False
             self.jobs.give_up_next(f"its tree could not be made: {error}")
 
-    async def _something_new(self, seconds: float | None) -> None:
-        """Return when there was a request, the box has ended, or the time has passed."""
+    async def _wait_for_change(self, seconds: float | None) -> None:
+        """Wait for a request, the end of the box or of the main command, or until the time has passed."""
         waits: list[asyncio.Future[Any]] = [asyncio.create_task(self._changed.wait())]
         if self._box is not None and not self._box.lost.is_set():
             waits.append(asyncio.create_task(self._box.lost.wait()))
         ended: list[asyncio.Future[Any]] = [self._main.ended] if self._main is not None else []
-        self._is_resting = True
+        self._is_waiting = True
         try:
             await asyncio.wait([*waits, *ended], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._is_resting = False
+            self._is_waiting = False
             for wait in waits:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
@@ -318,13 +320,13 @@ class Worker:
         self._made = made = workspace.prepared(record, spec, files)
         # A tree is not kept if its holder has made it inaccessible to the next one.
         is_prepared = made is not None and _is_open(place)
-        if is_prepared and not is_lost and self._may_stay(configuration):
+        if is_prepared and not is_lost and self._can_keep_box(configuration):
             await self._check_program(configuration)
             await self._load_handler(configuration)
             self._free(configuration)
             return
         # Reported before anything is done, so that no holder is given the worker from here on.
-        self._say(phase="Resetting" if self._used_by else "Preparing")
+        self._set_state(phase="Resetting" if self._used_by else "Preparing")
         await self.calls.drain()
         # No process may run in a tree that is removed, nor one of a holder beside the next holder.
         await self._stop_box()
@@ -336,7 +338,7 @@ class Worker:
         self._free(configuration)
 
     async def _prepare(self, configuration: Configure) -> None:
-        """Make the tree from nothing."""
+        """Empty the storage and make the tree."""
         place, source = configuration.place, configuration.workspace
         spec = source.spec if source is not None else None
         mirror = workspace.Mirror(self._home, network=_network(source))
@@ -355,7 +357,7 @@ class Worker:
             await mirror.close()
 
     async def _check_program(self, configuration: Configure) -> None:
-        """Raise WorkspaceError unless the box has the program of its agent. Checked once in each box."""
+        """Raise WorkspaceError unless the box has the program of its agent. Each box is checked once."""
         box, program = self._box, configuration.program
         if not program or box is None or self._has_program == (box, program):
             return
@@ -367,13 +369,13 @@ class Worker:
         self._has_program = box, program
 
     async def _load_handler(self, configuration: Configure) -> None:
-        """Load the handler, in the worker of a function."""
+        """Load the handler, if the worker is a function's."""
         if configuration.handler is not None and self._box is not None:
             tree = f"{configuration.place.inside}/{workspace.TREE}"
             await self.calls.start(self._box, configuration.handler, tree)
 
-    def _may_stay(self, configuration: Configure) -> bool:
-        """Report whether the box is as configured, and has nothing of a holder in it."""
+    def _can_keep_box(self, configuration: Configure) -> bool:
+        """Report whether the box is as configured, and free of traces of a holder."""
         if configuration.main:
             # The main command is not restarted for new settings. It is restarted after a hold, whatever else is kept: a
             # holder could have left something in it, or beside it, for the next one.
@@ -386,10 +388,10 @@ class Worker:
 
     def _free(self, configuration: Configure) -> None:
         self._is_released, self._used_by = False, ""
-        self._say(phase="Idle", holder="", configured=configuration.digest)
+        self._set_state(phase="Idle", holder="", configured=configuration.digest)
 
     async def finish(self) -> None:
-        """End the worker: calls run to their end, a job is ended, and the main command gets SIGTERM."""
+        """End the worker: calls finish, a running job is ended, and the main command gets SIGTERM."""
         await self.calls.finish()
         await self.jobs.finish()
         main = self._main
@@ -400,7 +402,7 @@ class Worker:
                 self._has_ended()
 
     def _has_ended(self) -> bool:
-        """Report whether the main command has ended by itself, and take its exit code."""
+        """Report whether the main command has ended by itself, and store its exit code."""
         if self._main is None or not self._main.ended.done():
             return False
         main, self._main = self._main, None
@@ -493,5 +495,5 @@ def _home_files(configuration: Configure) -> list[WorkspaceFile]:
 
 
 def _forget(configuration: Configure) -> None:
-    """Remove the record of the prepared tree, so that it is made again."""
+    """Remove the record of the prepared tree, so that the tree is made again."""
     Path(configuration.place.record).unlink(missing_ok=True)

@@ -87,7 +87,7 @@ def _try() -> Availability:
 
 
 def _run(trial: Command) -> tuple[int, bytes, bytes]:
-    """Run a trial to its end. One that takes too long is killed: a half-made sandbox waits for ever."""
+    """Run a trial to its end, or kill it after a time: a half-made sandbox would wait for ever."""
     with subprocess.Popen(
         trial.argv,
         env=trial.env,

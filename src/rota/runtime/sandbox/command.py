@@ -31,7 +31,7 @@ def command(
 ) -> Command:
     """Return the command that runs `argv` in a sandbox of its own.
 
-    scratch    a folder of the host for the sandbox's own files; emptied here, kept while it runs, never seen inside
+    scratch    a folder of the host for the sandbox's own files; emptied here, kept while it runs, not visible inside
     storage    the folder that it may write to, and its path inside, which is also the home
     read_only  further files and folders of the host that it sees
     files      contents of small files that only it can read (0400), by their paths inside
@@ -39,10 +39,10 @@ def command(
     cwd        its working directory; None: its home
     network    "none": a loopback of its own; "egress": also a proxy, which dials `targets`; "host": the host's network
     uid        the uid of its own, which `storage` already belongs to; given if, and only if, Rota is root
-    hide       paths of the host that must stay hidden, also if they lie in a shown folder; above all `$ROTA_HOME`
+    hide       paths of the host that must stay hidden, even inside a folder that is shown; above all `$ROTA_HOME`
     fds        descriptors that it keeps, besides the standard ones
-    is_init    the command can be the first process of its namespace: it reaps orphans, and cannot be traced. It becomes
-               that if Rota is not root
+    is_init    the command can be pid 1 of its namespace: it reaps orphans, and cannot be traced. If Rota is not
+               root, it becomes pid 1
 
     Raises SandboxUnavailable if this host cannot make a sandbox, ValueError if the arguments would make it leak.
     """

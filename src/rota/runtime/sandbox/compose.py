@@ -151,7 +151,7 @@ def _disk(plan: Plan, uid: int) -> Iterator[str]:
 
 
 def _parents(targets: Sequence[str]) -> Iterator[str]:
-    """Make the folders above binds: only root could enter those that bubblewrap makes by itself."""
+    """Yield options that make the folders above binds: those that bubblewrap makes by itself only root could enter."""
     folders = {parent for target in targets for parent in PurePosixPath(target).parents}
     for folder in sorted(folders, key=lambda path: len(path.parts)):
         there = any(folder.is_relative_to(shown) for shown in MADE) and not _below_tmp(folder)
@@ -176,7 +176,7 @@ def _files(plan: Plan, uid: int) -> Iterator[str]:
 
 
 def _masks(plan: Plan, shown: Sequence[Bind]) -> Iterator[str]:
-    """Yield the paths inside at which hidden folders would be visible through a shown one."""
+    """Yield the paths inside the sandbox at which a hidden folder would appear, because a shown folder contains it."""
     for hidden in {each.resolve() for each in plan.hide}:
         for source, target in shown:
             real = source.resolve()
@@ -193,7 +193,7 @@ def _home(plan: Plan) -> str:
 
 
 def _check(plan: Plan) -> None:
-    """Raise ValueError for a plan that would leak, or would not be what it seems."""
+    """Raise ValueError for a plan that would leak, or contradicts itself."""
     if (plan.uid is None) != (os.geteuid() != 0):
         raise ValueError("a sandbox has a uid of its own if, and only if, Rota is root")
     if plan.uid is not None and plan.uid <= 0:

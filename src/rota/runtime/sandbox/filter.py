@@ -24,11 +24,11 @@ TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 AF_VSOCK = 40
 X32_BIT = 0x40000000
 NEWEST = 466
-"""The last system call that is known here, on both architectures: removexattrat."""
+"""The newest system call that this filter knows, on both architectures: removexattrat."""
 SEGMENT_BYTES_MAX = 64 * 1024
-"""The largest segment of shared memory. The kernel gives a namespace 4096 of them."""
+"""The largest segment of shared memory. The kernel allows a namespace 4096 of them."""
 SEMAPHORES_MAX = 256
-"""The most semaphores of a set. The kernel gives a namespace 32,000 sets."""
+"""The most semaphores of a set. The kernel allows a namespace 32,000 sets."""
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENT_0, _ARGUMENT_1, _ARGUMENT_1_HIGH = 0, 4, 16, 24, 28
@@ -52,8 +52,9 @@ _NUMBERS = {
     "ioctl": (16, 29), "socket": (41, 198), "shmget": (29, 194), "semget": (64, 190),
 }  # fmt: skip
 _ABSENT = ("clone3", "landlock_create_ruleset", "io_setup")
-"""Calls that fail with ENOSYS, so that programs fall back to others. A filter cannot read the flags of clone3, which
-are in memory: the C library then uses clone."""
+"""Calls that fail with ENOSYS, so that programs use others. The flags of clone3 are in memory, where a filter cannot
+read them: the C library then uses clone.
+"""
 _CONDITIONAL = ("unshare", "clone", "ioctl", "socket", "shmget", "semget")
 
 Instruction = tuple[int, int, int, int]
@@ -66,7 +67,7 @@ def supported() -> bool:
 def program(machine: str, *, is_last: bool = True) -> bytes:
     """Return the filter for an architecture, in the form that bubblewrap reads.
 
-    `is_last`: False if the stage follows, which makes one user namespace and installs another filter.
+    `is_last`: False if the stage follows, which enters a user namespace and installs another filter.
     """
     column = list(AUDIT_ARCHITECTURE).index(machine)
     number = {name: numbers[column] for name, numbers in _NUMBERS.items()}
@@ -100,7 +101,7 @@ def _refuse(code: int) -> Instruction:
 
 
 def _when(number: int, *tests: tuple[int, int, int], code: int = errno.EPERM) -> list[Instruction]:
-    """Refuse a call when one of the tests holds, each of one argument, and else allow it."""
+    """Refuse a call when one of the tests holds, else allow it. Each test is of one argument."""
     body: list[Instruction] = []
     for argument, operation, operand in tests:
         body += [(_LOAD, 0, 0, argument), (operation, 0, 1, operand), _refuse(code)]

@@ -13,20 +13,20 @@ UID_COUNT = 0x0FFFFFF0
 
 
 def uid_of(key: str, salt: bytes = b"") -> int:
-    """Return the uid (and gid) for a key, always the same with the same salt.
+    """Return the uid (and gid) for a key: with the same salt always the same.
 
-    The key names the owner of a storage (such as namespace, pool and ordinal), not an object's uid: the storage
-    outlives the object. Among a thousand keys two share a uid once in 500 homes, and then only namespaces separate
-    them. Without knowledge of the salt no tenant can choose a name that has the uid of another's.
+    The key names the owner of a storage (such as namespace, pool and ordinal), not the uid of an object: the storage
+    outlives the object. A home with a thousand keys has a probability of 1 in 500 that two of them share a uid; then
+    only namespaces separate them. A tenant who does not know the salt cannot choose a name with another's uid.
     """
     return UID_FIRST + int.from_bytes(hashlib.sha256(salt + key.encode()).digest()[:8], "big") % UID_COUNT
 
 
 def own(folder: Path, uid: int) -> None:
-    """Give a folder and all in it to a uid. Follows no link, opens no file.
+    """Give a folder and everything in it to a uid. Follows no link, opens no file.
 
     No process may run in the tree: it could exchange files meanwhile. A folder that belongs to the uid already is left
-    as it is, with all in it.
+    as it is, with everything in it.
     """
     if os.lstat(folder).st_uid == uid:
         return
@@ -38,7 +38,7 @@ def own(folder: Path, uid: int) -> None:
 
 
 def _walk(folder: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the descriptor of each folder, and its entries. Only the folders on the way down are open."""
+    """Yield the descriptor of each folder with its entries. Only the folders above the current one are open."""
     way: list[tuple[int, list[str]]] = []
 
     def enter(parent: int | None, name: str) -> tuple[int, list[str]]:

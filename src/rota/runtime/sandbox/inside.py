@@ -20,15 +20,15 @@ MAIN_INSIDE = ("1", "2")
 PARENT_FIELD = 1
 BUBBLEWRAP = "bwrap"
 WRAPPERS = 2
-"""Levels of processes above the main one."""
+"""Levels of processes above the main process."""
 DEPTH_MAX = 5
-"""The most levels below the started process at which the main process is looked for; minders count."""
+"""The most levels below the started process in which the main process is searched. Minders count as levels."""
 
 
 def main_process(pid: int) -> int | None:
-    """Return the host's pid of the main process of the sandbox that was started as `pid`, or below it. None: no such.
+    """Return the host's pid of the main process of the sandbox that is, or is below, `pid`. None: there is no sandbox.
 
-    While the sandbox starts, this is the process that will become it.
+    While the sandbox starts, this is the process that will execute the command.
     """
     above = [pid]
     for _ in range(DEPTH_MAX):
@@ -47,7 +47,7 @@ def enter(
 ) -> Command:
     """Return the command that runs `argv` in the sandbox that was started as `pid`, with the rights of its processes.
 
-    It keeps its terminal, ends with the sandbox, and is killed when its parent is.
+    The command keeps its terminal, ends with the sandbox, and is killed when its parent ends.
     """
     main = main_process(pid)
     if main is None:

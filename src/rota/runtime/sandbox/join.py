@@ -2,8 +2,8 @@
 
     python -I -m rota.runtime.sandbox.join PID UID CWD ARGV…
 
-nsenter cannot do this: an ordinary user's sandbox has two user namespaces, one within the other, and namespaces of the
-outer one have to be joined from there; and the filter of system calls has to be installed, too.
+nsenter does not suffice. An ordinary user's sandbox has two user namespaces, one within the other; namespaces that
+belong to the outer one have to be joined from there. And the filter of system calls has to be installed, too.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def _take_terminal() -> None:
-    """Make this process group own the terminal. A group from outside has no number here to give it back to."""
+    """Make this process group own the terminal. It cannot be given back: the group before has no number in here."""
     if os.isatty(0):
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         os.setpgid(0, 0)

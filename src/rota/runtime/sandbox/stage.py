@@ -32,7 +32,7 @@ CAPABILITIES_MAX = 64
 CAP_SETGID, CAP_SETUID = 6, 7
 INSTRUCTION_BYTES = 8
 EVERY_UID = ["0", "0", "4294967295"]
-"""The uid map of a process without a user namespace of its own."""
+"""The uid map of a process that is in no user namespace of its own."""
 
 
 class NotConfined(Exception):  # noqa: N818 - named for what is the case
@@ -75,8 +75,8 @@ def main() -> None:
 def enter_namespace(uid: int) -> None:
     """Enter a new user namespace in which this uid is the only one.
 
-    It is made by that uid, not by root. The kernel counts resources of a user (inotify, message queues, pending
-    signals) in each namespace, and again for its maker: all sandboxes would share the limits of root.
+    The uid makes the namespace, not root: the kernel counts some resources (inotify, message queues, pending signals)
+    for the maker of a namespace as well, and all sandboxes would share root's limits.
     """
     ready, begin = os.pipe()
     parent, child = os.getpid(), os.fork()
@@ -110,21 +110,21 @@ def enter_namespace(uid: int) -> None:
 
 
 def become(uid: int) -> None:
-    """Change to a uid and a gid of the same number, without further groups."""
+    """Change to a uid and the gid of the same number, without supplementary groups."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
 
 
 def hide() -> None:
-    """Keep processes of the same uid from tracing this one, until it executes a program."""
+    """Prevent processes of the same uid from tracing this one, until it executes a program."""
     _must(_libc().prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "tracing cannot be ruled out")
 
 
 def give_up(filter_: bytes) -> None:
     """Install a filter of system calls, and drop every capability for good.
 
-    In this order: a process without capabilities can be traced by others, so it must be filtered by then as they are.
+    The filter comes first: others can trace a process without capabilities, so it must be filtered as they are by then.
     """
     libc = _libc()
     _must(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "new privileges cannot be ruled out")
@@ -138,7 +138,7 @@ def give_up(filter_: bytes) -> None:
 
 
 def _have(*capabilities: int) -> None:
-    """Keep these capabilities, and no others."""
+    """Keep these capabilities and drop all others."""
     bits = sum(1 << capability for capability in capabilities)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
     # Effective, permitted, inheritable; then the same for capabilities beyond 31.
@@ -163,7 +163,7 @@ def verify(uid: int) -> None:
 
 
 def hand_out(descriptor: int, port: int) -> None:
-    """Pass a socket that listens in this network to the proxy, which is outside. Return when the proxy has it."""
+    """Pass a socket that listens in this network to the proxy outside. Return when the proxy has received it."""
     import _socket  # The module `socket` takes as long to load as all else here.
 
     listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
@@ -193,7 +193,7 @@ def _must(result: int, what: str) -> None:
 
 
 def _is_nowhere(name: str, environment: dict[bytes, bytes]) -> bool:
-    """Report whether no folder of the path has a program. As shells do, pass over folders that may not be searched."""
+    """Report whether no folder of PATH has a program. Like a shell, skip folders that may not be searched."""
     places = os.fsdecode(environment.get(b"PATH", os.fsencode(os.defpath))).split(os.pathsep)
     return "/" not in name and not any(os.path.lexists(os.path.join(place, name)) for place in places)
 

@@ -26,7 +26,7 @@ OWN_ETC = {
 PATH = "/usr/local/bin:/usr/bin:/bin"
 USER = "worker"
 LINKS_MAX = 40
-"""Links that are followed, as in the kernel."""
+"""The most links that are followed, as in the kernel."""
 PACKAGES = {"bwrap": "bubblewrap"}
 
 
@@ -57,7 +57,7 @@ def options() -> Iterator[str]:
 
 
 def python_folders() -> list[Path]:
-    """Return the folders of Rota, its packages and the Python that runs it, except those below the system's folders."""
+    """Return the folders of Rota, its packages and its Python, except those inside the system's folders."""
     candidates = {Path(sys.prefix), Path(sys.base_prefix), Path(rota.__file__).parent}
     candidates |= {Path(sys.executable).resolve().parent.parent, *(path.resolve() for path in candidates)}
     shown = [Path(folder) for folder in SYSTEM]
@@ -71,7 +71,7 @@ def python_folders() -> list[Path]:
 def python_links() -> list[Path]:
     """Return the symbolic links that lead to the running Python, except those in shown folders.
 
-    The Python of a virtual environment may be a link into a folder of programs, which must not be shown as a whole.
+    The Python of a virtual environment may link into a folder of programs that must not be shown as a whole.
     """
     shown = [*map(Path, (*SYSTEM, *MERGED)), *python_folders()]
     names = [Path(sys.executable)]
@@ -83,10 +83,10 @@ def python_links() -> list[Path]:
 def staged(
     argv: Sequence[str], uid: int, fds: Sequence[int] = (), *, filter_: int | None = None, proxy: str = ""
 ) -> list[str]:
-    """Return the command that runs the stage inside, which executes `argv` with the packed environment and a uid.
+    """Return the command that runs the stage inside, which executes `argv` as `uid` with the packed environment.
 
-    `filter_`: the descriptor of the filter of system calls; None: it is installed already. `proxy`: DESCRIPTOR:PORT of
-    the sandbox's proxy; empty: there is none, or it has its socket already.
+    `filter_`: the descriptor of the filter of system calls; None if it is installed already. `proxy`: DESCRIPTOR:PORT
+    of the sandbox's proxy; empty if there is none, or if it has its socket already.
     """
     put_on, kept = "" if filter_ is None else str(filter_), ",".join(map(str, fds))
     return [os.path.realpath(sys.executable), "-I", "-S", stage.__file__, str(uid), put_on, kept, proxy, *argv]
@@ -100,7 +100,7 @@ def program(name: str) -> str:
 
 
 def etc(uid: int, home: str, hostname: str, *, networked: bool) -> Mapping[str, str]:
-    """Return the files of the sandbox's own /etc. They name no user but the instance."""
+    """Return the files of the sandbox's own /etc. The instance's user is the only one of the host's that they name."""
     files = {
         "passwd": f"root:x:0:0:root:/:/bin/false\n{USER}:x:{uid}:{uid}:{USER}:{home}:/bin/sh\n"
         "nobody:x:65534:65534:nobody:/:/bin/false\n",
@@ -116,12 +116,12 @@ def etc(uid: int, home: str, hostname: str, *, networked: bool) -> Mapping[str, 
 
 
 def is_own_etc(name: str) -> bool:
-    """Report whether a name in /etc is one that the loader, the C library or a program of the system reads."""
+    """Report whether the loader, the C library or a program of the system reads a file of this name in /etc."""
     return name in OWN_ETC or name.startswith("ld.so")
 
 
 def packed_environment(home: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return a complete environment, packed for the stage. Nothing of it is inherited; `given` overrides defaults."""
+    """Return a complete environment, packed for the stage. It inherits nothing; `given` overrides defaults."""
     complete = {
         "PATH": PATH,
         "HOME": home,
@@ -141,7 +141,7 @@ def packed_environment(home: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def unpacked(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment that the stage makes of a packed one."""
+    """Return the environment that the stage unpacks from a packed one."""
     packed = stage.PACKED.decode()
     return dict(value.partition("=")[::2] for name, value in env.items() if name.startswith(packed))
 

@@ -40,7 +40,7 @@ async def clone(mirror: Mirror, place: Path, spec: WorkspaceSpec, resolved: Reso
 
 
 def _copy_packs(place: Path, repository: Path) -> None:
-    """Copy packs as whole files, which is fastest. A mirror has only packs; an index is written after its pack."""
+    """Copy packs as whole files, which is fastest. A mirror holds only packs; git writes an index after its pack."""
     source, target = place / "objects" / "pack", repository / "objects" / "pack"
     target.mkdir(parents=True, exist_ok=True)
     for attempt in range(ATTEMPTS):
@@ -82,7 +82,7 @@ async def _add_remotes(mirror: Mirror, spec: WorkspaceSpec, tree: Path) -> None:
 
 
 class _Measure:
-    """Counts the files and bytes of a tree, and raises at the bound: a few objects can make billions of files."""
+    """Counts the files and bytes of a tree, and raises at the bound. Few git objects can make billions of files."""
 
     def __init__(self, limits: WorkspaceLimits) -> None:
         self._limits = limits

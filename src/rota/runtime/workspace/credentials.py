@@ -23,7 +23,7 @@ MASK = "***"
 
 
 class Credentials(NamedTuple):
-    """The keys of Secrets of the types basic-auth and ssh-auth; or a token alone."""
+    """The values of a Secret of type basic-auth or ssh-auth, or a token alone."""
 
     username: str = ""
     password: str = ""
@@ -54,7 +54,7 @@ class Credentials(NamedTuple):
 
 
 def without_credentials(url: str) -> tuple[str, Mapping[str, str]]:
-    """Split a repository's address into one without user and password, and these with the keys of a Secret.
+    """Split a repository's address into the address without login, and the login under the keys of a Secret.
 
     Raises WorkspaceError for an address that cannot be read.
     """
@@ -78,7 +78,7 @@ def without_credentials(url: str) -> tuple[str, Mapping[str, str]]:
 def signed_in(
     url: str, credentials: Credentials, known_hosts: Path, ssh: str, proxy_command: str = "none"
 ) -> Iterator[dict[str, str]]:
-    """Yield the variables that let a process of git sign in to this address, and to no other host."""
+    """Yield the variables that let one git process sign in at this address, and at no other host."""
     with tempfile.TemporaryDirectory(prefix="rota-git-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
         parts = urlsplit(url)
         if parts.scheme == "ssh":
@@ -90,14 +90,14 @@ def signed_in(
             settings[f"credential.{parts.scheme}://{parts.netloc}.helper"] = HELPER
         if credentials.authority:
             settings["http.sslCAInfo"] = str(_written(Path(folder, "ca.crt"), credentials.authority))
-        variables = numbered(settings)
+        variables = as_environment(settings)
         if credentials.password:
             variables |= {"ROTA_GIT_USERNAME": credentials.username, "ROTA_GIT_PASSWORD": credentials.password}
         yield variables
 
 
-def numbered(settings: Mapping[str, str], first: int = 0) -> dict[str, str]:
-    """Return settings of git as environment variables: they override every file, and are not visible as arguments."""
+def as_environment(settings: Mapping[str, str], first: int = 0) -> dict[str, str]:
+    """Return git settings as environment variables. They override every file, and do not show in arguments."""
     variables = {"GIT_CONFIG_COUNT": str(first + len(settings))}
     for index, (key, value) in enumerate(settings.items(), first):
         variables |= {f"GIT_CONFIG_KEY_{index}": key, f"GIT_CONFIG_VALUE_{index}": value}
@@ -105,9 +105,9 @@ def numbered(settings: Mapping[str, str], first: int = 0) -> dict[str, str]:
 
 
 def _ssh(credentials: Credentials, folder: Path, known_hosts: Path, ssh: str, proxy_command: str) -> str:
-    """Return the command of ssh. Its options override all files of the user that Rota runs as.
+    """Return the ssh command. Its options override all files of the user that Rota runs as.
 
-    Without known hosts in the Secret, the key of a host is accepted at the first connection, and must stay the same.
+    If the Secret has no known hosts, the key of a host is accepted at the first connection, and must not change later.
     """
     strict = "yes" if credentials.known_hosts else "accept-new"
     if credentials.known_hosts:

@@ -34,9 +34,9 @@ _OWNERS_FLAGS = 0x000380FF | 0x00800000 | 0x02000000
 
 
 def discard(folder: Path, *, seconds_max: float) -> None:
-    """Empty a folder, and reset the mode, owner (this process's) and attributes of the folder itself.
+    """Empty a folder, and reset its own mode, attributes and owner (to this process's user).
 
-    Raises MustReplace if something stays, or comes back: then a process still runs in it.
+    Raises MustReplace if something stays or comes back: then a process still runs in the folder.
     """
     deadline = time.monotonic() + seconds_max
     top = _opened(None, str(folder))
@@ -63,7 +63,7 @@ def discard(folder: Path, *, seconds_max: float) -> None:
 
 
 def remove(path: Path, *, seconds_max: float) -> bool:
-    """Remove a folder with all in it, or whatever else has this name. Report whether it is gone."""
+    """Remove a folder with everything in it, or whatever else has this path. Report whether it is gone."""
     try:
         if stat.S_ISDIR(os.lstat(path).st_mode):
             discard(path, seconds_max=seconds_max)
@@ -78,13 +78,13 @@ def remove(path: Path, *, seconds_max: float) -> bool:
 
 
 def _empty_once(top: int, device: int, deadline: float) -> bool:
-    """Remove all entries of the top folder, and those that are moved up to it. Report whether there were any."""
+    """Remove the entries of the top folder, and those that this moves up to it. Report whether there were any."""
     found = False
     while batch := _batch(top):
         found = True
         for entry, is_folder in batch:
             if not is_folder:
-                _tried(lambda name=entry: os.unlink(name, dir_fd=top), top, entry)  # type: ignore[misc]
+                _retry_unprotected(lambda name=entry: os.unlink(name, dir_fd=top), top, entry)  # type: ignore[misc]
             else:
                 _empty_folder(top, entry, device, deadline)
         _check_time(deadline)
@@ -102,13 +102,13 @@ def _empty_folder(top: int, name: str, device: int, deadline: float) -> None:
         while batch := _batch(folder):
             for entry, is_folder in batch:
                 if not is_folder:
-                    _tried(lambda each=entry: os.unlink(each, dir_fd=folder), folder, entry)  # type: ignore[misc]
+                    _retry_unprotected(lambda each=entry: os.unlink(each, dir_fd=folder), folder, entry)  # type: ignore[misc]
                 elif not _removed(folder, entry):
                     _move_up(folder, entry, top)
             _check_time(deadline)
     finally:
         os.close(folder)
-    _tried(lambda: os.rmdir(name, dir_fd=top), top, name)
+    _retry_unprotected(lambda: os.rmdir(name, dir_fd=top), top, name)
 
 
 def _move_up(folder: int, name: str, top: int) -> None:
@@ -116,7 +116,7 @@ def _move_up(folder: int, name: str, top: int) -> None:
     os.close(_opened(folder, name))
     # A random name, which no tenant can have made before.
     target = MOVED + secrets.token_hex(MOVED_BYTES)
-    _tried(lambda: os.rename(name, target, src_dir_fd=folder, dst_dir_fd=top), folder, name)
+    _retry_unprotected(lambda: os.rename(name, target, src_dir_fd=folder, dst_dir_fd=top), folder, name)
 
 
 def _batch(folder: int) -> list[tuple[str, bool]]:
@@ -134,7 +134,7 @@ def _removed(parent: int, name: str) -> bool:
 
 
 def _opened(parent: int | None, name: str) -> int:
-    """Open a folder, after making it accessible for its owner."""
+    """Open a folder after making it accessible to its owner."""
     path = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         # By way of /proc, for a mode cannot be changed through such a descriptor, nor the folder opened without it.
@@ -150,8 +150,8 @@ def _opened(parent: int | None, name: str) -> int:
     return opened
 
 
-def _tried(action: Callable[[], None], parent: int, name: str) -> None:
-    """Run an action, and once more if a flag of the file system forbade it and could be cleared."""
+def _retry_unprotected(action: Callable[[], None], parent: int, name: str) -> None:
+    """Run an action. Repeat it once if a file system flag, such as immutable, forbade it and could be cleared."""
     try:
         action()
     except FileNotFoundError:
@@ -177,7 +177,7 @@ def _unprotect(descriptor: int) -> None:
 
 
 def _inherit_flags(descriptor: int, above: Path) -> None:
-    """Give a folder the flags of a new folder in the same place."""
+    """Give a folder the flags that a new folder below `above` would have."""
     try:
         found, wanted = _flags(descriptor), _flags_of(above) & _OWNERS_FLAGS
         if found & _OWNERS_FLAGS != wanted:

@@ -19,7 +19,7 @@ Reason = Literal[
 
 
 class WorkspaceError(RuntimeError):
-    """A workspace cannot be prepared. The reason is one word for a condition."""
+    """A workspace cannot be prepared. The reason is one CamelCase word, as in a condition."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Runs git with a clean environment, settings that a repository cannot change, and bounds of time and output."""
+"""Runs git with a clean environment, settings that no repository can change, and bounds of time and output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from rota.runtime.workspace.credentials import numbered
+from rota.runtime.workspace.credentials import as_environment
 from rota.runtime.workspace.failures import WorkspaceError
 from rota.runtime.workspace.network import GitNetwork
 
@@ -83,7 +83,7 @@ class GitOutput(NamedTuple):
 
 
 class Git:
-    """Runs git with a home of its own, which holds one file of settings and nothing else."""
+    """Runs git with a home of its own that holds one file of settings and nothing else."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -98,10 +98,10 @@ class Git:
         consume: Callable[[bytes], None] | None = None,
         network: GitNetwork | None = None,
     ) -> GitOutput:
-        """Run a command. Kills it with all that it started when its time is over, or the caller is cancelled.
+        """Run a command. Kills it with all its children when its time is over, or the caller is cancelled.
 
-        Its output is returned, within a bound; or passed to `consume` in pieces, which may raise to stop it.
-        `network`: the network that it gets; None: the host's.
+        Its output is returned, within a bound, or passed in pieces to `consume`, which may raise to stop it. `network`:
+        the network that it gets; None: the host's.
         """
         argv = ["git", *map(str, arguments)]
         if network is not None and network.network == "egress":
@@ -190,7 +190,7 @@ class Git:
 
 def _settings_first(signed_in: Mapping[str, str], count: int) -> dict[str, str]:
     later = {signed_in[f"GIT_CONFIG_KEY_{index}"]: signed_in[f"GIT_CONFIG_VALUE_{index}"] for index in range(count)}
-    return numbered({**SETTINGS, **later})
+    return as_environment({**SETTINGS, **later})
 
 
 async def _first(stream: asyncio.StreamReader, consume: Callable[[bytes], None] | None) -> bytes:
@@ -213,7 +213,7 @@ async def _last(stream: asyncio.StreamReader, bytes_max: int) -> bytes:
 
 
 async def _end(process: asyncio.subprocess.Process, *readers: asyncio.Task[bytes]) -> None:
-    """Kill the process group, as children of git may outlive it; and drain its pipes, without which it never ends."""
+    """Kill the process group, because children may outlive git, and drain its pipes: undrained, it never ends."""
     for reader in readers:
         reader.cancel()
     await asyncio.gather(*readers, return_exceptions=True)

@@ -23,7 +23,7 @@ async def locked(path: Path) -> AsyncIterator[None]:
 
 @contextlib.contextmanager
 def locked_now(path: Path) -> Iterator[bool]:
-    """Hold the lock of a file if it is free. Yields whether it is held; the file may be removed then."""
+    """Hold the lock of a file if it is free. Yields whether it is held. If so, the file may be removed."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -37,7 +37,7 @@ def locked_now(path: Path) -> Iterator[bool]:
 
 
 def _is_of(descriptor: int, path: Path) -> bool:
-    """Report whether an open file still has its name: the last holder of its lock may have removed it."""
+    """Report whether an open file still has its name. The last holder of its lock may have removed it."""
     try:
         found = os.stat(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The host's own copies of repositories, from which workers' trees are made."""
+"""The host's own copies of repositories, from which the trees of workers are made."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class WorkspaceLimits(NamedTuple):
     tree_bytes_max: int = 16 << 30
     tree_files_max: int = 1_000_000
     tree_depth_max: int = 200
-    """Folders within each other."""
+    """The greatest depth of nested folders."""
     discard_seconds_max: float = 300
     # A mirror refreshed less than `fresh_seconds` ago is used as it is; less than `stale_seconds` ago it is used, and
     # refreshed in the background.
@@ -77,8 +77,8 @@ class WorkspaceLimits(NamedTuple):
 class Source(NamedTuple):
     """A repository, and the scope and Secret with which it is read.
 
-    The scope names the readers of the mirror: the namespace, and the Secret if there is one. Each scope has a mirror of
-    its own, so that none sees what only another's credentials give.
+    The scope names who may read the mirror: a namespace, and the Secret if there is one. Each scope has a mirror of its
+    own, so that nobody sees what only another's credentials can read.
     """
 
     url: str
@@ -92,7 +92,7 @@ class Mirror:
     def __init__(
         self, home: Path, limits: WorkspaceLimits | None = None, *, ssh: str = "ssh", network: GitNetwork = HOST_NETWORK
     ) -> None:
-        """`network`: the network with which repositories are fetched."""
+        """`network`: the network for fetching repositories."""
         self.limits = limits or WorkspaceLimits()
         self.folder = home / MIRRORS
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -102,11 +102,11 @@ class Mirror:
         self._refreshing: dict[Path, asyncio.Task[None]] = {}
 
     def place(self, source: Source) -> Path:
-        """Return the path of a source's mirror, which may not exist yet."""
+        """Return the path of a source's mirror, which need not exist yet."""
         return self.folder / place_name(source)
 
     async def resolve(self, source: Source, ref: str | None) -> Resolved:
-        """Return the commit for which a ref stands, and have it in the mirror. Without a ref, of the default branch."""
+        """Return the commit of a ref; None: of the default branch. When this returns, the mirror has that commit."""
         checked_address(source.url)
         if ref is not None:
             checked_ref(ref)
@@ -135,9 +135,9 @@ class Mirror:
         return found
 
     async def current(self, source: Source, ref: str | None, *, since: float) -> Resolved:
-        """Return the commit for which a ref stands at its origin, or stood at a fetch after `since`.
+        """Return the commit to which a ref points at its origin, or pointed at a fetch after `since`.
 
-        Raises WorkspaceError also if the origin cannot be reached: the mirror may be outdated.
+        Raises WorkspaceError if the origin cannot be reached, too, because the mirror may be outdated.
         """
         if is_named(ref):
             found = await self._fetch_named(source, ref)
@@ -149,12 +149,12 @@ class Mirror:
         return found
 
     def refreshed(self, source: Source) -> float:
-        """Return when a mirror was last refreshed, in seconds since 1970; 0: never."""
+        """Return when a mirror was last refreshed, in seconds since 1970; 0 if it never was."""
         age = self._age(source)
         return 0.0 if age is None else max(0.0, time.time() - age)
 
     async def refresh(self, source: Source, *, since: float | None = None) -> None:
-        """Fetch all branches and tags, unless another process has done so after `since`. One fetch at a time."""
+        """Fetch all branches and tags, unless another process has done so after `since`. One fetch runs at a time."""
         place = self.place(source)
         async with locked(place.with_suffix(".lock")):
             age = self._age(source)
@@ -176,14 +176,14 @@ class Mirror:
             os.utime(place)
 
     async def close(self) -> None:
-        """Cancel refreshes in the background."""
+        """Cancel the refreshes that run in the background."""
         tasks = list(self._refreshing.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _age(self, source: Source) -> float | None:
-        """Return the seconds since a mirror was last refreshed; None: never."""
+        """Return the seconds since a mirror was last refreshed, or None if it never was."""
         try:
             age = time.time() - (self.place(source) / REFRESHED).stat().st_mtime
         except FileNotFoundError:
@@ -218,7 +218,7 @@ class Mirror:
                 await self.git.must(*arguments, cwd=place, seconds_max=QUICK_SECONDS_MAX)
 
     async def _fetch_named(self, source: Source, ref: str | None) -> Resolved | None:
-        """Fetch a commit outside of all branches, or a ref that is neither branch nor tag. None: the origin refuses."""
+        """Fetch a commit that is on no branch, or a ref other than a branch or tag. None: the origin refuses it."""
         if ref is None or not (COMMIT.fullmatch(ref) or ref.startswith("refs/")):
             return None
         place = self.place(source)
@@ -257,7 +257,7 @@ class Mirror:
         return done.out
 
     async def _watched(self, source: Source, place: Path, fetching: Coroutine[Any, Any, GitOutput]) -> GitOutput:
-        """Wait for a fetch, and end it when the mirror is too large, or the disk short of space."""
+        """Wait for a fetch. Cancel it when the mirror becomes too large, or the disk short of space."""
         task = asyncio.create_task(fetching)
         shortage = Shortage(str(self.folder))
         try:
@@ -324,7 +324,7 @@ def source_name(source: Source) -> str:
 
 
 def _commit(said: str) -> str:
-    """Return the last line: git prints hints before the answer for an ambiguous short name."""
+    """Return the commit in git's output, its last line: hints precede it if a short name is ambiguous."""
     commit = said.strip().splitlines()[-1]
     assert COMMIT.fullmatch(commit), commit
     return commit
@@ -340,14 +340,14 @@ def _reason(done: GitOutput) -> Reason:
 
 
 def _reached(place: Path, bytes_max: int) -> int:
-    """Return the bound if a fetched file has reached it, else 0. Git does not report this as the cause of its end."""
+    """Return the bound if a fetched file has reached it, else 0. Git itself does not report why it ended."""
     bound = bytes_max // BLOCK_BYTES * BLOCK_BYTES
     sizes = [path.stat().st_size for path in place.glob("objects/pack/tmp_*")]
     return bound if max(sizes, default=0) >= bound else 0
 
 
 def _remove_leftovers(place: Path) -> None:
-    """Remove temporary files and locks of an interrupted fetch. The mirror is locked, so no process uses them."""
+    """Remove temporary files and locks of an interrupted fetch. Nobody uses them, since the mirror is locked."""
     for path in place.glob("objects/pack/tmp_*"):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)

@@ -1,8 +1,8 @@
-"""Removes mirrors of a home that are not needed. Each can be fetched again.
+"""Removes the mirrors of a home that are not needed. Each can be fetched again.
 
-- A mirror to which no Workspace refers is removed when it was not used for `UNUSED_SECONDS_MIN`.
-- All mirrors of a namespace have at most `NAMESPACE_BYTES_MAX` together: the least recently used go first.
-- While the disk is short, all mirrors go that were not used for `UNUSED_SECONDS_MIN`.
+- A mirror to which no Workspace refers is removed if it was not used for `UNUSED_SECONDS_MIN`.
+- All mirrors of a namespace have at most `NAMESPACE_BYTES_MAX` together. The least recently used are removed first.
+- While the disk is short, all mirrors are removed that were not used for `UNUSED_SECONDS_MIN`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from rota.runtime.workspace.locks import locked_now
 
 NAMESPACE_BYTES_MAX = 32 << 30
 UNUSED_SECONDS_MIN = 300.0
-"""A mirror that was asked for since may be in use."""
+"""A mirror that was used within this time may be in use now."""
 REMOVE_SECONDS_MAX = 600.0
 MIRRORS, SUFFIX = "mirrors", ".git"
 
 
 def scope(namespace: str, secret: str) -> str:
-    """Return the scope of a mirror, which is part of its name: the namespace, and the Secret of its fetches."""
+    """Return the scope of a mirror, which is part of its name: a namespace, and the Secret with which it is fetched."""
     return f"{namespace}/{secret}"
 
 
@@ -38,7 +38,10 @@ class _StoredMirror(NamedTuple):
 
 
 def collect(home: Path, referred: Mapping[str, str], *, is_short: bool = False) -> list[str]:
-    """Remove mirrors, and return their names. `referred`: the namespaces of the mirrors in use, by their names."""
+    """Remove mirrors that are not needed, and return their names.
+
+    `referred`: the namespaces of the mirrors to which Workspaces refer, by mirror.
+    """
     gone: list[str] = []
     kept: dict[str, list[_StoredMirror]] = {}
     for place in sorted((home / MIRRORS).glob(f"*{SUFFIX}")):

@@ -1,4 +1,4 @@
-"""The network with which repositories are fetched, by the server's policy."""
+"""The network for fetching repositories, as the server's policy sets it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from rota.runtime.workspace.failures import WorkspaceError
 PORTS = {"https": 443, "ssh": 22}
 DESCRIPTOR = 9
 PROXY_KEY = "workspaces/proxy"
-"""The name from which the uid of the proxy is derived, if Rota is root."""
+"""The key from which the uid of git's proxy is derived, if Rota is root."""
 
 
 class GitNetwork(NamedTuple):
-    """The network of git, and its targets with network egress, as written in --egress."""
+    """The network of git. With network egress it has targets, as written in --egress."""
 
     network: Network = "host"
     targets: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class GitNetwork(NamedTuple):
             return is_named(targets, normal(host), port)
 
     def around(self, argv: Sequence[str], scratch: Path) -> list[str]:
-        """Return the command that runs a command with this network, and changes nothing else."""
+        """Return a command that runs `argv` with this network, and is otherwise the same."""
         if self.network != "egress":
             return list(argv)
         uid = sandbox.uid_of(PROXY_KEY) if os.geteuid() == 0 else None
@@ -67,7 +67,7 @@ class GitNetwork(NamedTuple):
         return [*launch, *bwrap, *python, f"{DESCRIPTOR}:{egress.PORT}", *argv]
 
     def environment(self) -> dict[str, str]:
-        """Return the variables by which git uses the proxy instead of the server's own."""
+        """Return the variables that make git use this network's proxy, and not the server's own."""
         return {**egress.environment(), "NO_PROXY": "", "no_proxy": ""} if self.network == "egress" else {}
 
     @property

@@ -1,4 +1,4 @@
-"""Makes the tree and the home of a workspace, from nothing."""
+"""Makes the tree and the home of a workspace in an emptied storage."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Finished(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """The record of a prepared tree: its commit, and the branch if it is on one."""
+    """The record of a prepared tree: its commit, and its branch if it is on one."""
 
     commit: str
     branch: str | None
     digest: str
     known: float = 0.0
-    """When the ref was last known to stand for the commit, in seconds since 1970."""
+    """When the ref was last known to point to the commit, in seconds since 1970."""
 
 
 RunSetup = Callable[[Sequence[str], Path], Awaitable[Finished]]
@@ -60,10 +60,10 @@ async def prepare(
 ) -> Prepared:
     """Empty the storage `folder` and make the tree in it. Without a spec the tree is empty.
 
-    source      the repository with the scope and Secret to read it with; None: without credentials
+    source      the repository, with the scope and Secret to read it with; None: without credentials
     home_files  the files of the home
     uid         the owner of all files; None: that of this process
-    record      a file outside the storage, written when all is done; `prepared` reads it
+    record      a file outside the storage that `prepared` reads; written when everything else is done
 
     `run_setup` gets the command and the tree's path on the host, and runs it where the worker will run.
     """
@@ -95,7 +95,7 @@ async def prepare(
 
 
 def prepared(record: Path, spec: WorkspaceSpec | None, home_files: Sequence[WorkspaceFile] = ()) -> Prepared | None:
-    """Return the record of a tree that was made completely, and from this very specification; else None."""
+    """Return the record of a tree that was made completely and from exactly this specification, else None."""
     try:
         made = Prepared(**json.loads(record.read_text()))
     except (OSError, ValueError, TypeError):
@@ -136,7 +136,7 @@ def _write_record(record: Path, made: Prepared) -> None:
 
 
 def _write_files(tree: Path, files: Sequence[WorkspaceFile]) -> None:
-    """Write files into a tree. A file or link in the place of one is replaced; a link on the way there is an error."""
+    """Write files into a tree. Existing files and links are replaced; a link instead of a folder is an error."""
     for file in files:
         *folders, name = _parts(file.path)
         folder = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -159,7 +159,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _into(folder: int, name: str) -> int:
-    """Open a folder, made if it is missing, and close the one above."""
+    """Open a folder, made if it is missing, and close its parent."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, FOLDER_MODE, dir_fd=folder)
     below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)

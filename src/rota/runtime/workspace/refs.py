@@ -1,4 +1,4 @@
-"""The names of refs and remotes: which are allowed, and the full names that a ref may stand for."""
+"""The names of refs and remotes: those that are allowed, and the full names of a short one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def checked_ref(ref: str) -> str:
 
 
 def checked_address(url: str) -> str:
-    """Return an address with an allowed scheme, whose host cannot be taken for an option. Raises WorkspaceError."""
+    """Return an address if its scheme is allowed and its host cannot pass for an option. Raises WorkspaceError."""
     if not _ADDRESS.fullmatch(url) or re.match(r"ssh://([^@/]*@)?-", url):
         raise WorkspaceError("InvalidWorkspace", "a repository's address must begin with https, ssh or file://")
     return url
@@ -42,17 +42,17 @@ def checked_remote(name: str) -> str:
 
 
 def is_fixed(ref: str | None) -> bool:
-    """Report whether a ref is a full commit id, which never stands for another commit."""
+    """Report whether a ref is a full commit id, and so never points to another commit."""
     return ref is not None and COMMIT.fullmatch(ref) is not None
 
 
 def is_named(ref: str | None) -> bool:
-    """Report whether a ref is neither a branch nor a tag: a mirror fetches it only when it is asked for."""
+    """Report whether a ref is neither a branch nor a tag. A mirror fetches such a ref only on request."""
     return ref is not None and ref.startswith("refs/") and not ref.startswith(("refs/heads/", "refs/tags/"))
 
 
 def candidates(ref: str) -> list[str]:
-    """Return the full names that a name may stand for, in the order of the search."""
+    """Return the full names that a short name may mean, in the order in which they are tried."""
     if ref.startswith("refs/"):
         return [ref]
     return [f"refs/heads/{ref}", f"refs/tags/{ref}"]

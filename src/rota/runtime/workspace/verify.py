@@ -1,4 +1,4 @@
-"""Checks a storage that was made anew, before a holder gets it."""
+"""Checks a storage that was made again, before a holder gets it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_THERE = ("hooks", "objects/info/alternates", "info/attributes", "config.wor
 
 
 def verify(folder: Path, names: Collection[str], *, uid: int | None = None) -> None:
-    """Raise MustReplace unless a storage holds only these, with plain files, folders and links of one owner."""
+    """Raise MustReplace unless a storage holds only `names`, with plain files, folders and links of one owner."""
     found = sorted(os.listdir(folder))
     if found != sorted(names):
         raise MustReplace(f"{folder} should hold {sorted(names)}, and holds {found}")
@@ -35,7 +35,7 @@ def verify(folder: Path, names: Collection[str], *, uid: int | None = None) -> N
 
 
 def is_open(folder: str, names: Collection[str]) -> bool:
-    """Report whether the owner of a storage can enter it and these folders in it: a holder may have changed modes."""
+    """Report whether the owner of a storage can enter it and these folders in it. A holder may have changed modes."""
     try:
         found = [os.lstat(path).st_mode for path in (folder, *(f"{folder}/{name}" for name in names))]
     except OSError:
