@@ -220,13 +220,13 @@ async def test_to_keep_everybody_waiting_by_a_role_with_very_many_permissions(
     """Each is compared with each rule of its writer, and those may be as many as a Role may have."""
     own = rule("*", "*", "r", *[f"name-{i}" for i in range(63)], group="*")
     one = await role(space, "delegate", *[own] * 31, rule("*", "roles", group="rbac.authorization.k8s.io"))
-    compared, meets = [0], roles._meets
+    compared, allows = [0], roles._allows
 
     def counted(*about: Any) -> bool:
         compared[0] += 1
-        return meets(*about)
+        return allows(*about)
 
-    monkeypatch.setattr(roles, "_meets", counted)
+    monkeypatch.setattr(roles, "_allows", counted)
     many = {"verbs": ["get"], "apiGroups": ["a.b"], "resources": [f"many{i}" for i in range(32)]}
     wanted = [many | {"apiGroups": [f"g{i}.{j}" for i in range(8)], "resourceNames": ["r"]} for j in range(32)]
     refused = await one.ask("POST", ROLES, named("less", rules=wanted))
