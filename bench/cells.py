@@ -1,13 +1,13 @@
-"""Hub and cells: `python -m bench.cells [--quick] [--json FILE]`.
+"""Benchmark of hubs and cells: `python -m bench.cells [--quick] [--json FILE]`.
 
-- *A fleet*: real servers, a hub and cells in three cities, and a workload of one process in one of them: from the apply
-  at the hub until the hub says that it is ready.
-- *The placer*: many workloads, each placed in a city among all cells that there are.
-- *A large hub*: a hub's registry on SQLite and its controller of reports in this process, and cells that report as real
-  ones do. What a report costs is the processor time of this process, without HTTP and TLS, which `A fleet` has; what
-  cells take to encode theirs is not in it. The memory has what the cells themselves know of their instances in it.
+- *A fleet*: a hub and cells in three cities, each a server of its own. The time from the apply of a workload of one
+  process at the hub until the hub reports the workload Ready.
+- *The placer*: many workloads, each placed among all cells.
+- *A large hub*: a hub's registry on SQLite and its controller of reports in this process, with simulated cells. The
+  cost of a report is the processor time of this process: HTTP, TLS and the encoding in the cell are not included. The
+  memory includes what the simulated cells store of their instances.
 
-Karmada's figures are those that it has published for 100 clusters; they are of other machines.
+Karmada's figures are those that it has published for 100 clusters, on other machines.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PER_DEPLOYMENT = 50
 CHANGES, CHANGES_QUICK = 2_000, 300
 PATIENCE_SECONDS = 120.0
 KARMADA = {"apply to ready": (None, 1_000.0), "placement": (None, 32.0)}
-"""p50 and p99 in ms: "distribute" and "schedule"."""
+"""Published p50 and p99 in ms, which Karmada calls "distribute" and "schedule"."""
 SEED = 5
 ROTA = str(Path(sys.executable).with_name("rota"))
 
@@ -75,7 +75,7 @@ def workload(name: str, city: str) -> dict[str, Any]:
 
 
 async def until_ready(client: Client, name: str) -> float:
-    """Return when the hub said that a workload is ready."""
+    """Wait until the hub reports a workload Ready. Returns the time then."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         async for change in client.watch(Workload, namespace="default", fields=f"metadata.name={name}"):
             found = change.object
@@ -85,7 +85,7 @@ async def until_ready(client: Client, name: str) -> float:
 
 
 async def fleet(applies: int) -> list[float]:
-    """Return the milliseconds from the apply of a workload until it is ready, as the hub has it."""
+    """Return the sorted milliseconds from the apply of each workload at the hub until the hub reports it Ready."""
     with tempfile.TemporaryDirectory() as folder:
         home = str(Path(folder) / "hub")
 
@@ -105,7 +105,7 @@ async def fleet(applies: int) -> list[float]:
                 times.append((await ready - began) * 1000)
                 await client.delete(Workload, name)
             await client.close()
-            # The first one finds what is not loaded yet.
+            # The first one includes the loading of code, and does not count.
             return sorted(times[1:])
         finally:
             rota("fleet", "down")
@@ -115,7 +115,7 @@ async def fleet(applies: int) -> list[float]:
 
 
 def placements(workloads: int) -> list[float]:
-    """Return the milliseconds that each decision takes."""
+    """Return the sorted milliseconds of the placement decisions."""
     chance = random.Random(SEED)
     cells = [
         Candidate(f"cell-{number}", weight=chance.choice((50, 100, 200)), room=chance.randint(5, 200))
@@ -133,7 +133,7 @@ def placements(workloads: int) -> list[float]:
 
 
 class Site:
-    """A cell that is only heard of."""
+    """A simulated cell, of which only the reports exist."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -148,7 +148,7 @@ class Site:
             deployments=deployments,
         )  # fmt: skip
 
-    def told(self, deployment: WorkloadDeployment, **more: Any) -> DeploymentReport:
+    def deployment_report(self, deployment: WorkloadDeployment, **more: Any) -> DeploymentReport:
         meta = deployment.metadata
         digest = 0
         for one in self.instances[meta.uid]:
@@ -206,7 +206,7 @@ def instances(made: WorkloadDeployment) -> list[InstanceReport]:
 
 
 async def send(reports: Reports, site: Site, deployments: list[DeploymentReport]) -> list[str]:
-    """Send a report as it comes over the wire. Returns what the hub asks for."""
+    """Send a report, encoded and decoded as over HTTP. Returns the deployments that the hub requests in full."""
     text = msgspec.json.encode(site.report(deployments))
     answer = await reports.receive(site.name, msgspec.json.decode(text, type=Report))
     return answer.resync
@@ -229,7 +229,9 @@ async def fill(client: Client, reports: Reports, site: Site) -> None:
     step = CHANGED_MAX // PER_DEPLOYMENT
     for at in range(0, len(site.deployments), step):
         some = site.deployments[at : at + step]
-        await send(reports, site, [site.told(one, changed=site.instances[one.metadata.uid]) for one in some])
+        await send(
+            reports, site, [site.deployment_report(one, changed=site.instances[one.metadata.uid]) for one in some]
+        )
 
 
 async def large(sites: int, changes: int) -> Table:
@@ -251,7 +253,7 @@ async def large(sites: int, changes: int) -> Table:
         gc.collect()
         memory = (resident_bytes() - empty) / 2**20
 
-        # One instance says something else.
+        # Reports of one changed instance.
         spent: list[float] = []
         for _ in range(changes):
             site = chance.choice(every)
@@ -262,25 +264,27 @@ async def large(sites: int, changes: int) -> Table:
             assert isinstance(status, InstanceStatus)
             changed = msgspec.structs.replace(status, restarts=status.restarts + 1)
             there[at] = msgspec.structs.replace(there[at], status=changed)
-            text = msgspec.json.encode(site.report([site.told(one, changed=[there[at]])]))
+            text = msgspec.json.encode(site.report([site.deployment_report(one, changed=[there[at]])]))
             before = time.process_time()
             answer = await reports.receive(site.name, msgspec.json.decode(text, type=Report))
             spent.append((time.process_time() - before) * 1000)
             assert not answer.resync
 
-        # A cell that has nothing to say: it tells some of its digests, for the hub to compare.
+        # Heartbeats of cells without changes: each has some digests, which the hub compares.
         beats: list[float] = []
         for _ in range(changes):
             site = chance.choice(every)
-            text = msgspec.json.encode(site.report([site.told(one) for one in site.deployments[:COMPARED_MAX]]))
+            text = msgspec.json.encode(
+                site.report([site.deployment_report(one) for one in site.deployments[:COMPARED_MAX]])
+            )
             before = time.process_time()
             await reports.receive(site.name, msgspec.json.decode(text, type=Report))
             beats.append((time.process_time() - before) * 1000)
 
-        # The hub has been away: every cell greets it with the digests of all that it has.
-        greetings = [(site, [site.told(one) for one in site.deployments]) for site in every]
+        # The hub was away: every cell reports the digests of all its deployments.
+        greetings = [(site, [site.deployment_report(one) for one in site.deployments]) for site in every]
         began = time.perf_counter()
-        asked = await asyncio.gather(*(send(reports, site, told) for site, told in greetings))
+        asked = await asyncio.gather(*(send(reports, site, states) for site, states in greetings))
         back = time.perf_counter() - began
         assert not any(asked)
         count = len((await client.list(Instance, namespace=ALL_NAMESPACES, limit=1)).items)
@@ -293,18 +297,18 @@ async def large(sites: int, changes: int) -> Table:
     table.add("CPU of a report of one change, p50 ms", p50(sorted(spent)), 1.0)
     table.add("CPU of a report of one change, p99 ms", p99(sorted(spent)), None)
     table.add("CPU of a heartbeat, p50 ms", p50(sorted(beats)), 1.0)
-    table.add("reports of one change, each second of CPU", 1000 * len(spent) / sum(spent), None)
+    table.add("reports of one change per second of CPU", 1000 * len(spent) / sum(spent), None)
     table.add("CPU at rest, % of one core", 100 * sites * sum(beats) / len(beats) / 1000 / HEARTBEAT_SECONDS, None)
     table.add("full reconnect, all digests compared, s", back, 10.0)
-    table.add("all told for the first time, s", filled, None)
+    table.add("first reports of all cells, s", filled, None)
     return table
 
 
 def warn_if_busy() -> None:
-    """Say so when others need the processors: then times are not those of Rota alone."""
+    """Warn if other processes use the processors: they lengthen all measured times but those of the processor."""
     load, processors = os.getloadavg()[0], os.cpu_count() or 1
     if load > processors / 2:
-        print(f"this machine is busy (load {load:.1f} on {processors} processors): all but CPU and memory is too large")
+        print(f"this machine is busy (load {load:.1f} on {processors} processors): times other than CPU are too long")
 
 
 async def main_async(quick: bool) -> list[Table]:

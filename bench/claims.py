@@ -1,9 +1,10 @@
-"""Idle instances, handed out: `python -m bench.claims [--quick] [--json FILE]`.
+"""Benchmark of claims on idle instances: `python -m bench.claims [--quick] [--json FILE]`.
 
-Claims over HTTPS, each durable, of a pool of sleeping processes under `rota up`, which is a process of its own; the
-client is this one, and has its own share of two cores. A cycle is a claim and its release: `reset: Keep`, without a
-sandbox, so that it is the claim that is measured. A pool whose workers are made clean after each hold is beside it.
-The core alone, without server and disk, comes after that.
+Claims go over HTTPS to `rota up`, a process of its own, and each is durable. The pool runs sleeping processes without a
+sandbox, with `reset: Keep`, so that the claim itself is measured. This process is the client; both share two cores. A
+cycle is a claim and its release.
+
+A second pool resets its workers after each hold. The ledger alone, without server and disk, is measured last.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ from rota.control.claims.ended import FULL, KEPT_MAX
 CLIENTS = 64
 BOXES_FEW, BOXES_MANY = CLIENTS, 100
 CLEANED = 8
-"""Workers that are made clean after each hold, and clients that share them."""
+"""Workers of the pool with `reset: Clean`, and the most clients that share them."""
 CONNECTIONS = 256
 ROUNDS, ROUNDS_QUICK = 3, 1
 SECONDS, SECONDS_QUICK = 5.0, 1.0
 SECONDS_RARE, SECONDS_RARE_QUICK = 20.0, 3.0
-"""Where few come in a second."""
+"""Duration of loads with few claims per second, which need longer for enough samples."""
 FIRST_CYCLES = 500
 COLUMNS = ["claims/s", "p50 ms", "p99 ms", "late p99 ms", "written", "server ms", "client ms"]
-NOTE = """late: how much later than due this client has sent it, which is in the time before it
-written, server, client: objects, and ms of a core, for a claim with its release; what is over is removed by hundreds"""
+NOTE = """late: time from when a claim was due until this client sent it, which p50 and p99 include
+written, server, client: objects and ms of a core, for a claim and its release; ended claims are removed by hundreds"""
 SWITCH_SECONDS = 0.0005
-"""The thread that looks at the clock waits for the interpreter for so long at most."""
+"""The longest time that the pacing thread waits for the interpreter lock."""
 
 Way = Callable[[Claims], Awaitable[Run]]
 
@@ -64,7 +65,7 @@ class Figures:
         self.best: dict[str, Load] = {}
 
     async def take(self, pool: Pool, connections: int, ways: dict[str, Way]) -> None:
-        """The ways take turns, so that a noisy moment of the machine does not fall on one of them alone."""
+        """Run each load in every round, interleaved: a noisy moment of the machine then affects all of them."""
         for _ in range(self._rounds):
             async with self._here.claims(pool, connections) as claims:
                 for label, way in ways.items():
@@ -78,23 +79,23 @@ def median(load: Load) -> float:
 
 
 async def at_first(here: Rota) -> Report:
-    """What a server costs that has just come up, and then one that has as many ended claims as it keeps."""
+    """Measure a fresh server, then one that keeps as many ended claims as it may."""
     report = Report("objects written for each claim with its release", ["figure"])
     async with here.claims(BOXES, CLIENTS) as claims:
         before = await here.revision()
         await cycles(claims, CLIENTS, FIRST_CYCLES)
-        await here.settled(BOXES)
-        report.add("the first", (await here.revision() - before) / FIRST_CYCLES)
+        await here.until_idle(BOXES)
+        report.add("on a fresh server", (await here.revision() - before) / FIRST_CYCLES)
         memory = here.memory_mib()
         await cycles(claims, CLIENTS, FULL)
-        await here.settled(BOXES)
+        await here.until_idle(BOXES)
         before = await here.revision()
         await cycles(claims, CLIENTS, FIRST_CYCLES)
-        await here.settled(BOXES)
+        await here.until_idle(BOXES)
         written = (await here.revision() - before) / FIRST_CYCLES
-        report.add(f"when {KEPT_MAX:,} that are over are kept, and the oldest are removed", written)
-        report.add("memory of the server, MiB: at first", memory)
-        report.add("memory of the server, MiB: with those", here.memory_mib())
+        report.add(f"with {KEPT_MAX:,} ended claims kept, and the oldest removed", written)
+        report.add("memory of the server, MiB: fresh", memory)
+        report.add("memory of the server, MiB: with the ended claims", here.memory_mib())
     report.show()
     return report
 
@@ -143,7 +144,7 @@ async def measure(quick: bool) -> list[Report]:
 
 
 async def ended_by_signals(quick: bool) -> list[Report]:
-    """What was started is ended on SIGTERM as it is on Ctrl-C."""
+    """Measure, and end the started processes on SIGTERM, too, as on Ctrl-C."""
     this = asyncio.current_task()
     assert this is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
@@ -167,7 +168,7 @@ def main() -> None:
         sys.exit(128 + signal.SIGTERM)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
-    print(f"\nload of the machine over the last minute, this and all else: {os.getloadavg()[0]:.1f}")
+    print(f"\nload of the machine over the last minute, this benchmark included: {os.getloadavg()[0]:.1f}")
     save(options.json, reports)
 
 

@@ -1,4 +1,4 @@
-"""The core alone, for `bench.claims`: no server, no disk, no clock. `bench.queue` has more of it."""
+"""The ledger of `bench.claims` alone: no server, no disk, no clock. `bench.queue` measures more of it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import time
 import tracemalloc
 
 from bench.harness import RUNS, Report, best_of
-from bench.queue import INSTANCES, bytes_each, instances, rate, requests, seconds, waiting, with_ready, with_standing
+from bench.queue import INSTANCES, bytes_each, instances, rate, requests, seconds, waiting, with_backlog, with_ready
 from rota.pools import Binding, Ledger, Opened, Request
 
 CYCLES, CYCLES_QUICK = 200_000, 50_000
 RUNS_QUICK = 1
 WAITERS = 100_000
 SHAPES = {"1 holder": 1, "10 each": WAITERS // 10}
-"""Of whom they are: all of one, or ten of each."""
+"""The numbers of holders: one for all requests, or one for every ten."""
 MIB = 2**20
 
 
 async def bindings(quick: bool) -> Report:
     cycles = CYCLES_QUICK if quick else CYCLES
-    report = Report("the core alone, bindings/s", [*SHAPES])
+    report = Report("the ledger alone, bindings/s", [*SHAPES])
     for label, way in {
         "an instance is ready": with_ready,
-        f"{INSTANCES} wait": lambda cycles, holders: with_standing(cycles, holders, INSTANCES),
-        f"{WAITERS:,} wait": lambda cycles, holders: with_standing(cycles, holders, WAITERS),
+        f"{INSTANCES} wait": lambda cycles, holders: with_backlog(cycles, holders, INSTANCES),
+        f"{WAITERS:,} wait": lambda cycles, holders: with_backlog(cycles, holders, WAITERS),
     }.items():
         works = [rate(cycles, lambda way=way, holders=holders: way(cycles, holders)) for holders in SHAPES.values()]  # type: ignore[misc]
         report.add(label, *await best_of(works, RUNS_QUICK if quick else RUNS))
@@ -33,10 +33,10 @@ async def bindings(quick: bool) -> Report:
 
 
 def waiters() -> Report:
-    """So many come, wait, and are all served, with what waits in between."""
-    report = Report(f"{WAITERS:,} that wait, in the core", [*SHAPES])
-    report.add("come, per s", *(WAITERS / seconds(lambda h=h: waiting(WAITERS, h)) for h in SHAPES.values()))  # type: ignore[misc]
-    report.add("are all served, per s", *(served_per_second(holders) for holders in SHAPES.values()))
+    """Measure many waiting requests: queueing them, serving all of them, and their memory."""
+    report = Report(f"{WAITERS:,} waiting requests, in the ledger", [*SHAPES])
+    report.add("queued, per s", *(WAITERS / seconds(lambda h=h: waiting(WAITERS, h)) for h in SHAPES.values()))  # type: ignore[misc]
+    report.add("all bound, per s", *(served_per_second(holders) for holders in SHAPES.values()))
     report.add("memory, MiB", *(bytes_each(WAITERS, holders) * WAITERS / MIB for holders in SHAPES.values()))
     report.add("memory with the requests, MiB", *(memory_mib(holders) for holders in SHAPES.values()))
     report.show()
@@ -44,7 +44,7 @@ def waiters() -> Report:
 
 
 def served_per_second(holders: int) -> float:
-    """Until nobody waits any more, by instances that come back as soon as they are had."""
+    """Return the requests bound per second while a queue is emptied. Each hold ends when its instance is needed."""
     ledger, free = waiting(WAITERS, holders), instances()
     held: dict[str, str] = {}
     gc.collect()

@@ -1,7 +1,7 @@
-"""The loads of `bench.claims`: clients that take turns, arrivals at random times, and many at one instant.
+"""The loads of `bench.claims`: closed loops of clients, Poisson arrivals, and bursts.
 
-A claim is timed from when it is sent, or was meant to be, to the answer that says what is held: from then on commands
-can be run there.
+The time of a claim ends with the answer that names the instance: from then on it accepts commands. It begins when the
+claim is sent or, for arrivals, when it is due.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from bench.claims_rota import Claims, Pool, Rota
 
 SEED = 7
 WARM_SECONDS = 0.3
-"""Of each load, at its beginning, that does not count."""
+"""Time at the beginning of each load that is not counted."""
 HOLD_SECONDS = 0.005
 
 
 class Run(NamedTuple):
-    """What a client has seen."""
+    """The client's measurements of one load."""
 
     cycles: int
-    """Claims made and released, with those that do not count."""
+    """Claims made and released, uncounted ones included."""
     per_second: float
     until_bound: list[float]
-    """In milliseconds."""
+    """Milliseconds from the sending, or from the due time, until the answer."""
     late: list[float]
-    """By so many milliseconds each claim was sent later than it was due; that is in the time above."""
+    """Milliseconds by which each claim was sent after it was due, which `until_bound` includes."""
 
 
 class Load(NamedTuple):
-    """What a client has seen, and what one cycle (a claim and its release) has cost."""
+    """The client's measurements of one load, and the cost of one cycle: a claim and its release."""
 
     per_second: float
     until_bound: list[float]
     late: list[float]
-    """In milliseconds, in order."""
+    """Sorted milliseconds."""
     written: float
-    """Objects, each in a commit that is on disk before anybody is told."""
+    """Objects written in a cycle, each durable before its claim is answered."""
     server_ms: float
     client_ms: float
-    """Time of a core."""
+    """Processor milliseconds of this process in a cycle."""
 
 
 async def measured(here: Rota, pool: Pool, run: Callable[[], Awaitable[Run]]) -> Load:
     revision, server, client = await here.revision(), here.cpu_seconds(), time.process_time()
     found = await run()
     client, server = time.process_time() - client, here.cpu_seconds() - server
-    await here.settled(pool)
+    await here.until_idle(pool)
     written = await here.revision() - revision
     each = 1e3 / found.cycles
     took, late = sorted(found.until_bound), sorted(found.late)
@@ -59,7 +59,7 @@ async def measured(here: Rota, pool: Pool, run: Callable[[], Awaitable[Run]]) ->
 
 
 async def in_turn(claims: Claims, clients: int, seconds: float, *, runs_a_command: bool = False) -> Run:
-    """So many clients, each of which claims and releases, again and again."""
+    """Run a closed loop: each of the clients claims and releases, one cycle after the other."""
     since = time.perf_counter() + WARM_SECONDS
     until = since + seconds
     cycles, counted, took = 0, 0, list[float]()
@@ -84,7 +84,7 @@ async def in_turn(claims: Claims, clients: int, seconds: float, *, runs_a_comman
 
 
 async def cycles(claims: Claims, clients: int, count: int) -> None:
-    """So many claims, released at once, of which nothing is measured."""
+    """Make claims and release them at once, without measuring."""
     left = count
 
     async def again_and_again() -> None:
@@ -99,7 +99,10 @@ async def cycles(claims: Claims, clients: int, count: int) -> None:
 
 
 async def poisson(claims: Claims, rate: float, seconds: float) -> Run:
-    """So many a second on average, at random, whatever becomes of those before. Timed from when each was due."""
+    """Send claims at random times at this average rate, whether earlier ones are answered or not.
+
+    The time of a claim begins when it is due.
+    """
     chance, began = random.Random(SEED), time.perf_counter()
     since, until = began + WARM_SECONDS, began + WARM_SECONDS + seconds
     due_times, due = list[float](), began
@@ -125,9 +128,9 @@ async def poisson(claims: Claims, rate: float, seconds: float) -> Run:
 
 
 async def paced(due_times: list[float], begin: Callable[[float], object]) -> None:
-    """Have something begin at each of these times.
+    """Call `begin` at each of these times.
 
-    A thread looks at the clock: the timers of an event loop are a millisecond late, which is what is measured here.
+    A thread waits for them: the timers of an event loop are a millisecond late, which would be in the figures.
     """
     loop, is_over = asyncio.get_running_loop(), threading.Event()
 
@@ -149,7 +152,7 @@ async def paced(due_times: list[float], begin: Callable[[float], object]) -> Non
 
 
 async def burst(claims: Claims, count: int) -> Run:
-    """So many at one instant, each of which holds what it gets for a moment."""
+    """Send all claims at one instant. Each holds its instance for a moment."""
     took = list[float]()
     began = time.perf_counter()
 

@@ -1,4 +1,4 @@
-"""What others have published of handing out sandboxes, each on hardware of its own: orders of magnitude, no more."""
+"""Figures that others have published for handing out sandboxes, on other hardware: only orders of magnitude compare."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BURST_300, BURST_3000 = (f"burst of {count}, 100 instances" for count in ("300",
 
 class Published(NamedTuple):
     row: str
-    """The row of ours that comes nearest."""
+    """The label of the nearest row of Rota's table."""
     who: str
     what: str
     per_second: float | None = None
@@ -37,7 +37,7 @@ PUBLISHED = [
 
 @dataclass
 class Beside(Report):
-    """Figures, and next to each row what others have published."""
+    """A table that prints the published figures next to Rota's."""
 
     def show(self) -> None:
         width = max([len(self.title), *(len(label) for label, _ in self.rows)])
@@ -49,7 +49,7 @@ class Beside(Report):
 
 
 def published() -> Report:
-    """For the file: next to each row they are printed as text."""
+    """Return the published figures as a table of their own, for the JSON file."""
     report = Report(MARK, ["claims/s", "p50 ms", "p99 ms"])
     for one in PUBLISHED:
         report.add(f"{one.who}, beside: {one.row}", one.per_second, one.p50_ms, one.p99_ms)

@@ -1,4 +1,4 @@
-"""Rota for `bench.claims`: `rota up` as a process of its own, pools to claim from, and clients of it over HTTPS."""
+"""Rota as `bench.claims` measures it: `rota up` as a process, its pools, and clients over HTTPS."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ PATIENCE_SECONDS = 120.0
 POLL_SECONDS = 0.01
 CONNECT_SECONDS = 60.0
 IDLE_SECONDS = 120.0
-"""Connections are open before anything is measured, and stay so."""
+"""Idle time after which a client closes a connection: longer than any load."""
 OPENED_TOGETHER = 250
-"""More at once would wait for their handshakes for longer than the server does."""
+"""Connections opened at once. The server ends handshakes that take too long, as those of more would."""
 RELEASED_TOGETHER = 100
 EXEC_PROTOCOL = "v5.channel.k8s.io"
 EXEC_STATUS = 3
-"""The channel that tells how a command has ended."""
+"""The channel of the exit status."""
 
 
 class Pool(NamedTuple):
@@ -61,16 +61,16 @@ WORKERS = Pool("workers", {"worker": {"type": "shell"}, "reset": "Clean"})
 
 
 class Held(NamedTuple):
-    """A claim that has got an instance."""
+    """A bound claim."""
 
     name: str
     answer: bytes
 
 
 class Claims:
-    """Claims of one pool, over connections that were open before.
+    """Claims of one pool, over connections that are already open.
 
-    Releases have connections of their own: they must not stand behind claims that wait for them.
+    Releases have connections of their own, so that they never wait behind claims.
     """
 
     _numbers = count()
@@ -81,7 +81,7 @@ class Claims:
         self._releasing = releasing
 
     async def claim(self) -> Held:
-        """Returns when commands can be run in the instance."""
+        """Claim an instance. Returns when it accepts commands."""
         name = f"claim-{next(self._numbers)}"
         answer = await self._claiming.raw("POST", self._pool.path, b'{"name":"%b"}' % name.encode())
         assert answer.status == 201, answer.body
@@ -91,18 +91,18 @@ class Claims:
         await self._releasing.raw("DELETE", f"/v1/claims/{NAMESPACE}/{held.name}")
 
     async def run(self, held: Held) -> None:
-        """Run a command that does nothing in the instance that is held."""
+        """Run `true` in a claimed instance."""
         instance = msgspec.json.decode(held.answer)["claim"]["status"]["instanceName"]
-        path, told = f"/v1/exec/{NAMESPACE}/{instance}?stdout=true&command=true", b""
+        path, exit_status = f"/v1/exec/{NAMESPACE}/{instance}?stdout=true&command=true", b""
         async with self._claiming.websocket(path, protocols=(EXEC_PROTOCOL,)) as websocket:
             async for message in websocket:
                 if isinstance(message, bytes) and message[0] == EXEC_STATUS:
-                    told = message[1:]
-        assert msgspec.json.decode(told)["status"] == "Success", told
+                    exit_status = message[1:]
+        assert msgspec.json.decode(exit_status)["status"] == "Success", exit_status
 
 
 class Rota:
-    """A server. Use `rota`."""
+    """A server and a client. Made by `rota`."""
 
     def __init__(self, server: Server, backend: HttpBackend) -> None:
         self.server = server
@@ -110,25 +110,25 @@ class Rota:
         self._client = Client(backend, manager="bench", namespace=NAMESPACE)
 
     async def pool(self, pool: Pool, replicas: int) -> None:
-        """Have a pool of so many. Returns when all are free."""
+        """Give a pool this number of replicas. Returns when all are idle."""
         metadata = {"name": pool.name, "namespace": NAMESPACE}
         spec = {**pool.spec, "replicas": replicas}
         declared = {"apiVersion": "rota.dev/v1alpha1", "kind": "WorkerPool", "metadata": metadata, "spec": spec}
         await self._client.apply(declared, force=True)
-        await self.settled(pool)
+        await self.until_idle(pool)
 
-    async def settled(self, pool: Pool) -> None:
-        """Returns when nobody holds or waits for an instance of a pool, and all are ready."""
-        seen: WorkerPool | None = None
+    async def until_idle(self, pool: Pool) -> None:
+        """Wait until all instances of a pool are ready, and nobody holds or waits for one."""
+        found: WorkerPool | None = None
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while not is_all_idle(seen := await self._client.get(WorkerPool, pool.name)):
+                while not is_all_idle(found := await self._client.get(WorkerPool, pool.name)):
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
-            raise TimeoutError(f"WorkerPool/{pool.name} does not come to rest: {seen and seen.status}") from None
+            raise TimeoutError(f"WorkerPool/{pool.name} is not idle: {found and found.status}") from None
 
     async def revision(self) -> int:
-        """Of the store: how many objects have been written so far."""
+        """Return the revision of the store, which is the number of writes so far."""
         answer = await self._backend.raw("GET", "/v1/status")
         revision: int = msgspec.json.decode(answer.body)["revision"]
         return revision
@@ -141,7 +141,7 @@ class Rota:
 
     @contextlib.asynccontextmanager
     async def claims(self, pool: Pool, connections: int) -> AsyncIterator[Claims]:
-        """So many claims can be asked for at once. All connections are open."""
+        """Open the connections for this number of concurrent claims."""
         home = self.server.home
         async with connected(home, connections) as claiming, connected(home, RELEASED_TOGETHER) as releasing:
             yield Claims(pool, claiming, releasing)
@@ -160,7 +160,7 @@ async def connected(home: Path, connections: int) -> AsyncIterator[HttpBackend]:
     backend = HttpBackend(find(None, home / "kubeconfig", None), limits=limits)
     try:
         for opened in range(0, connections, OPENED_TOGETHER):
-            # Those that are open already take a request each, so that the others need a new connection.
+            # Open connections take a request each, so the remaining requests open new ones.
             together = min(opened + OPENED_TOGETHER, connections)
             await asyncio.gather(*(backend.raw("GET", "/version") for _ in range(together)))
         yield backend
@@ -180,12 +180,12 @@ async def rota(home: Path) -> AsyncIterator[Rota]:
 
 
 async def ended(server: Server) -> None:
-    """End it and all that it runs, at whatever instant that is asked for."""
+    """End a server and all that it runs, even while it starts."""
     if "process" not in vars(server):
         return
-    # A terminal tells it of Ctrl-C, too: it may have ended by itself.
+    # On Ctrl-C the terminal signals the server, too: it may have ended already.
     with contextlib.suppress(ProcessLookupError):
         server.process.send_signal(signal.SIGTERM)
     await server.process.wait()
-    # One that was ended while it came up has left something.
+    # A server that was ended during its start leaves processes behind.
     await stop(Home(server.home), grace_seconds=0.0)

@@ -1,15 +1,15 @@
-"""Kills a writing store again and again, and checks after every time that nothing that was promised is gone.
+"""Kill a writing store again and again, and check after each time that it kept every promise.
 
 `python -m bench.crash [--kills N] [--quick] [--json FILE]`
 
-A child process (`bench.crash_child`) runs 64 writers on one file and tells what was acknowledged and what its watcher
-saw. It is ended by SIGKILL at a random instant, or by an I/O error at a random commit, before or after the real
-commit. Then the file is opened here, and:
+A child process (`bench.crash_child`) runs 64 writers and a watcher on one file, and prints each acknowledged write and
+each watched event. It ends by SIGKILL at a random instant, or by an I/O error at a random commit, before or after the
+real commit. Then this process opens the file and checks:
 
-* every acknowledged write is in the log, with its revision, key and content;
-* so is every event that a watcher saw, and the watcher saw all from where it resumed, once, in order;
-* a watcher that resumes here from the revision it had persisted sees every revision exactly once;
-* revisions never go back; and the objects are what all events together make of them.
+* Every acknowledged write is in the log, with its revision, key and content.
+* So is every event that the child's watcher got, which were all events since its start, once and in order.
+* A watcher here that resumes from its persisted revision gets every later revision exactly once.
+* Revisions never go back, and the objects are the sum of all events.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from rota.store import SqliteStore
 KILLS = 2000
 KILLS_QUICK = 50
 LIFE_SECONDS_MAX = 0.15
-# One round in so many ends by an I/O error instead of a kill.
+# One in this number of rounds ends by an I/O error instead of a kill.
 ERROR_SHARE = 5
 COMMITS_BEFORE_ERROR_MAX = 60
 
-Told = tuple[int, str, bool, int]
+Written = tuple[int, str, bool, int]
 
 
 SLOW_FACTOR_MAX = 6
-"""Times more kills that it may take until so much was written that the log was compacted."""
+"""The most kills, as a multiple of the wanted ones, until enough is written for a compaction."""
 
 
 @dataclass
 class Ledger:
-    """What must be true of the file, from everything that was told so far."""
+    """The expected content of the file, by all lines that the child has printed."""
 
-    seen: int = 0  # the revision that the watcher here has persisted
+    persisted: int = 0  # the revision that this process's watcher resumes from
     state: dict[str, tuple[int, int]] = field(default_factory=dict)  # by key: revision and checksum
     kills: int = 0
     errors: int = 0
@@ -54,20 +54,20 @@ class Ledger:
     compacted: int = 0
 
     async def check(self, path: Path, lines: list[str]) -> None:
-        """Reopens the file after an end, and holds it against what was told."""
+        """Open the file after the child has ended, and compare it with the child's lines."""
         acknowledged = [acknowledgement(line) for line in lines if line.startswith("ack ")]
         watched = [int(line.split()[1]) for line in lines if line.startswith("saw ")]
-        assert watched == list(range(self.seen + 1, self.seen + 1 + len(watched))), (
+        assert watched == list(range(self.persisted + 1, self.persisted + 1 + len(watched))), (
             "the child's watcher missed something"
         )
         store = SqliteStore(path, ring_events_max=256)
         try:
-            assert store.revision >= max([self.seen, *watched, *(told[0] for told in acknowledged)]), (
+            assert store.revision >= max([self.persisted, *watched, *(write[0] for write in acknowledged)]), (
                 "revisions went back"
             )
             events = await self._resume(store)
-            for told in acknowledged:
-                assert events[told[0]] == told, f"acknowledged and not there: {told}"
+            for write in acknowledged:
+                assert events[write[0]] == write, f"acknowledged and not there: {write}"
             now = {entry.key: (entry.rev, crc32(entry.value)) for entry in store.list("things/").entries}
             assert now == self.state, "the objects are not what the events make of them"
             self.acknowledged += len(acknowledged)
@@ -75,15 +75,15 @@ class Ledger:
         finally:
             await store.close()
 
-    async def _resume(self, store: SqliteStore) -> dict[int, Told]:
-        """Everything since the last time, by revision."""
-        events: dict[int, Told] = {}
-        watch = store.watch("things/", self.seen)
-        while self.seen < store.revision:
+    async def _resume(self, store: SqliteStore) -> dict[int, Written]:
+        """Return the events since the last check, by revision."""
+        events: dict[int, Written] = {}
+        watch = store.watch("things/", self.persisted)
+        while self.persisted < store.revision:
             for event in await watch.next():
-                assert event.rev == self.seen + 1, f"revision {event.rev} came after {self.seen}"
+                assert event.rev == self.persisted + 1, f"revision {event.rev} came after {self.persisted}"
                 assert event.prev_rev == self.state.get(event.key, (0, 0))[0], f"wrong state before {event.rev}"
-                self.seen = event.rev
+                self.persisted = event.rev
                 events[event.rev] = (event.rev, event.key, event.deleted, crc32(event.value))
                 if event.deleted:
                     del self.state[event.key]
@@ -92,15 +92,15 @@ class Ledger:
         return events
 
 
-def acknowledgement(line: str) -> Told:
+def acknowledgement(line: str) -> Written:
     _, rev, key, deleted, checksum = line.split()
     return int(rev), key, deleted == "d", int(checksum)
 
 
 def live_and_die(path: Path, ledger: Ledger, random: Random) -> list[str]:
-    """One life of the child. Returns the lines it told."""
+    """Run the child until its end. Returns the complete lines that it printed."""
     fail = random.choice(("before", "after")) if random.randrange(ERROR_SHARE) == 0 else "never"
-    command = [sys.executable, "-m", "bench.crash_child", str(path), "--since", str(ledger.seen)]
+    command = [sys.executable, "-m", "bench.crash_child", str(path), "--since", str(ledger.persisted)]
     command += ["--seed", str(random.randrange(2**32)), "--fail", fail]
     command += ["--fail-at", str(random.randrange(1, COMMITS_BEFORE_ERROR_MAX))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
@@ -109,19 +109,19 @@ def live_and_die(path: Path, ledger: Ledger, random: Random) -> list[str]:
         killer = Timer(random.random() * LIFE_SECONDS_MAX, child.kill)
         if fail == "never":
             killer.start()
-        told = child.stdout.read()
+        output = child.stdout.read()
     if fail == "never":
         ledger.kills += 1
         killer.join()
     else:
         ledger.errors += 1
         assert child.returncode == 0, "the child did not survive an I/O error"
-    # What comes after the last newline was cut by the kill, and never told.
-    return told[: told.rfind("\n") + 1].splitlines()
+    # The kill cut the line after the last newline.
+    return output[: output.rfind("\n") + 1].splitlines()
 
 
 async def crash(path: Path, kills: int, seed: int) -> Ledger:
-    """Ends a store until it was killed so many times, on one file; more often on a slow machine, until it compacted."""
+    """Kill a store this many times, on one file. A slow machine needs more kills until the store has compacted."""
     random = Random(seed)
     ledger = Ledger()
     while ledger.kills < kills or (not ledger.compacted and ledger.kills < kills * SLOW_FACTOR_MAX):
@@ -131,7 +131,7 @@ async def crash(path: Path, kills: int, seed: int) -> Ledger:
 
 
 def main() -> None:
-    parser = arguments("Kill a writing store again and again; nothing that was promised may be gone.")
+    parser = arguments("Kill a writing store again and again; nothing that was acknowledged may be lost.")
     parser.add_argument("--kills", type=int, help=f"how many times (default {KILLS}, with --quick {KILLS_QUICK})")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
@@ -140,8 +140,10 @@ def main() -> None:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         ledger = asyncio.run(crash(Path(folder) / "store.db", kills, options.seed))
-    report = Report("crash: all held", ["kills", "I/O errors", "acknowledged", "revisions", "compacted to", "seconds"])
-    figures = (ledger.kills, ledger.errors, ledger.acknowledged, ledger.seen, ledger.compacted)
+    report = Report(
+        "crash: nothing was lost", ["kills", "I/O errors", "acknowledged", "revisions", "compacted to", "seconds"]
+    )
+    figures = (ledger.kills, ledger.errors, ledger.acknowledged, ledger.persisted, ledger.compacted)
     report.add("64 writers, one file", *figures, time.perf_counter() - started)
     report.show()
     save(options.json, [report])

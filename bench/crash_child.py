@@ -1,7 +1,7 @@
-"""The process that gets killed: many writers on one store, telling on stdout what was acknowledged and what was seen.
+"""The process that `bench.crash` kills: many writers and a watcher on one store.
 
-Lines: `ready`, `ack <revision> <key> <d|-> <checksum of value>` once a write was acknowledged, `saw <revision>` once
-a watch handed the event out. A line is written in one system call, so a kill cuts between lines.
+It prints `ready`, `ack <revision> <key> <d|-> <checksum of value>` for each acknowledged write, and `saw <revision>`
+for each event that the watcher got. Each line is one system call, so a kill cuts only between lines.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ DELETE_SHARE = 0.2
 SUPERSEDED_ROWS_MAX = 16_000
 
 
-def tell(line: str) -> None:
+def write_line(line: str) -> None:
     os.write(1, line.encode() + b"\n")
 
 
 class FailingDisk:
-    """Commits as usual until the given number of commits, then fails before or after the real commit."""
+    """Commit as usual, but fail before or after the commit of this number."""
 
     def __init__(self, how: str, at: int) -> None:
         self._how = how
@@ -51,7 +51,7 @@ def given(content: bytes, rev: int) -> bytes:
 
 
 async def write(store: SqliteStore, random: Random) -> None:
-    """Creates, updates and deletes at random; some commits of several objects, some keys shared by all writers."""
+    """Create, update and delete random objects, some in commits of several. All writers share the keys."""
     while True:
         keys = random.sample(range(KEYS), random.choice((1, 1, 1, 3)))
         writes = []
@@ -68,7 +68,7 @@ async def write(store: SqliteStore, random: Random) -> None:
         except StoreStopped:
             return
         for asked, entry in zip(writes, entries, strict=True):
-            tell(f"ack {entry.rev} {entry.key} {'d' if asked.delete else '-'} {crc32(entry.value)}")
+            write_line(f"ack {entry.rev} {entry.key} {'d' if asked.delete else '-'} {crc32(entry.value)}")
 
 
 async def look(store: SqliteStore, since: int) -> None:
@@ -79,7 +79,7 @@ async def look(store: SqliteStore, since: int) -> None:
         except StoreStopped:
             return
         for event in events:
-            tell(f"saw {event.rev}")
+            write_line(f"saw {event.rev}")
 
 
 async def main() -> None:
@@ -97,7 +97,7 @@ async def main() -> None:
         ring_events_max=256,
     )
     random = Random(options.seed)
-    tell("ready")
+    write_line("ready")
     writers = [write(store, Random(random.random())) for _ in range(WRITERS)]
     await asyncio.gather(look(store, options.since), *writers)
     await store.close()

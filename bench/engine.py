@@ -1,7 +1,7 @@
-"""The scheduler beside its peers: `python -m bench.engine [--quick] [--json FILE]`.
+"""Benchmark of the scheduler beside its peers: `python -m bench.engine [--quick] [--json FILE]`.
 
-Every row does the same work: no-op bodies of nodes that need others (three on average), each run after what it needs.
-`graphlib` alone is the limit of what bookkeeping in Python costs; it is given the graph beforehand and runs nothing.
+Every row does the same work: no-op nodes that each need three others on average, and run after them. `graphlib` alone
+is the limit for bookkeeping in Python: it gets the graph beforehand and runs nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def names(count: int) -> list[str]:
 
 
 def random_graph(count: int, *, shuffled: bool) -> Graph:
-    """Each node needs up to six of those before it; `shuffled`, the names do not tell which those are."""
+    """Return a graph in which each node needs up to six earlier ones. `shuffled` names do not follow that order."""
     chance = random.Random(SEED)
     order = names(count)
     if shuffled:
@@ -46,7 +46,7 @@ def random_graph(count: int, *, shuffled: bool) -> Graph:
 
 
 def chain(count: int) -> Graph:
-    """Each needs the next one by name: the worst order to begin in."""
+    """Return a graph in which each node needs the next one by name: a start in the order of names is the worst."""
     order = names(count)
     return {name: (order[i + 1],) if i + 1 < count else () for i, name in enumerate(order)}
 
@@ -60,7 +60,7 @@ def fan_out(count: int) -> Graph:
     return {"zero": (), **dict.fromkeys(names(count), ("zero",))}
 
 
-# Ways to run a graph. Each answers with nodes per second.
+# Ways to run a graph. Each returns nodes per second.
 
 
 def with_graphlib(graph: Graph) -> Work:
@@ -76,8 +76,12 @@ def with_graphlib(graph: Graph) -> Work:
     return work
 
 
-def with_engine(graph: Graph, *, told: bool = False, awaits: bool = False) -> Work:
-    """`told`: what nodes need is said beforehand, as to the peers; otherwise each finds out when it runs."""
+def with_engine(graph: Graph, *, declared: bool = False, awaits: bool = False) -> Work:
+    """Run a graph on Rota's engine.
+
+    With `declared`, the engine gets the needs of each node beforehand, as the peers do. Otherwise a node runs, reports
+    what it is blocked on, and runs again.
+    """
 
     async def work() -> float:
         ended: set[str] = set()
@@ -95,7 +99,7 @@ def with_engine(graph: Graph, *, told: bool = False, awaits: bool = False) -> Wo
 
         began = time.perf_counter()
         scheduler = Scheduler(waiting_body if awaits else body, clock=VirtualClock())
-        scheduler.seed(graph, after=graph.__getitem__ if told else None)
+        scheduler.seed(graph, after=graph.__getitem__ if declared else None)
         result = await scheduler.run()
         took = time.perf_counter() - began
         assert len(ended) == len(graph) and result.level == 0
@@ -105,7 +109,7 @@ def with_engine(graph: Graph, *, told: bool = False, awaits: bool = False) -> Wo
 
 
 def with_task_group(graph: Graph) -> Work:
-    """A task for each node, which waits for the events of those it needs; 64 at once."""
+    """Run a graph as one asyncio task for each node, which waits for its needs; 64 run at once."""
 
     async def work() -> float:
         ended = {id_: asyncio.Event() for id_ in graph}
@@ -146,7 +150,7 @@ def with_dask(graph: Graph) -> Work | None:
     return work
 
 
-# What else is asked of it.
+# Memory, wakes, and nodes without watchers.
 
 
 async def unwatched_arrivals(count: int) -> float:
@@ -161,7 +165,7 @@ async def unwatched_arrivals(count: int) -> float:
 
 
 async def bytes_each(count: int) -> tuple[float, float, float]:
-    """Bytes of a parked node with its one edge, of each further edge, and of one that has ended while serving."""
+    """Return the bytes of a parked node with one edge, of each further edge, and of an ended node while serving."""
 
     async def parked(edges: int) -> float:
         ids = names(count)
@@ -203,7 +207,7 @@ async def bytes_each(count: int) -> tuple[float, float, float]:
 
 
 async def wake_to_run(parked: int, wakes: int) -> list[float]:
-    """Seconds from a wake to the run of the node that it wakes, with so many parked."""
+    """Return the sorted seconds from a wake to the run of the woken node, with this number of parked nodes."""
     ran: asyncio.Future[float]
 
     def body(id_: str, level: int) -> Outcome:
@@ -249,10 +253,10 @@ async def side_by_side(count: int) -> Report:
     graphs = [random_graph(count, shuffled=shuffled) for shuffled in (False, True)]
     ways: list[tuple[str, Callable[[Graph], Work | None]]] = [
         ("graphlib alone: the limit", with_graphlib),
-        ("Rota, needs told beforehand", lambda graph: with_engine(graph, told=True)),
-        ("Rota, needs found out by running", with_engine),
-        ("Rota, told, bodies that await", lambda graph: with_engine(graph, told=True, awaits=True)),
-        ("Rota, found out, bodies that await", lambda graph: with_engine(graph, awaits=True)),
+        ("Rota, needs declared beforehand", lambda graph: with_engine(graph, declared=True)),
+        ("Rota, needs discovered by running", with_engine),
+        ("Rota, declared, bodies that await", lambda graph: with_engine(graph, declared=True, awaits=True)),
+        ("Rota, discovered, bodies that await", lambda graph: with_engine(graph, awaits=True)),
         ("asyncio TaskGroup + semaphore", with_task_group),
     ]
     figures = [await best_of([work for _, way in ways if (work := way(graph))]) for graph in graphs]
@@ -262,9 +266,9 @@ async def side_by_side(count: int) -> Report:
     small = random_graph(min(count, DASK_NODES_MAX), shuffled=True)
     dask = with_dask(small)
     if dask is not None:
-        [told, threaded] = await best_of([with_engine(small, told=True), dask], runs=2)
+        [ours, threaded] = await best_of([with_engine(small, declared=True), dask], runs=2)
         report.add(f"dask.threaded ({len(small)} nodes)", None, threaded, threaded / limit)
-        report.add("Rota, told, to dask", None, told / threaded, None)
+        report.add("Rota, declared, to dask", None, ours / threaded, None)
     else:
         report.add("dask is not here: pip install dask", None, None, None)
     report.show()
@@ -272,7 +276,7 @@ async def side_by_side(count: int) -> Report:
 
 
 async def shapes(count: int) -> Report:
-    report = Report(f"shapes of {count} nodes, nodes/s", ["graphlib", "told", "found out", "await, told"])
+    report = Report(f"shapes of {count} nodes, nodes/s", ["graphlib", "declared", "discovered", "await, declared"])
     for label, graph in (
         ("chain, last first", chain(count)),
         ("fan-in", fan_in(count)),
@@ -280,9 +284,9 @@ async def shapes(count: int) -> Report:
     ):
         works = [
             with_graphlib(graph),
-            with_engine(graph, told=True),
+            with_engine(graph, declared=True),
             with_engine(graph),
-            with_engine(graph, told=True, awaits=True),
+            with_engine(graph, declared=True, awaits=True),
         ]
         report.add(label, *await best_of(works))
     report.show()
@@ -290,21 +294,21 @@ async def shapes(count: int) -> Report:
 
 
 async def growth(quick: bool) -> Report:
-    report = Report("growth, told, nodes/s", ["graphlib", "Rota", "µs a node"])
+    report = Report("growth, declared, nodes/s", ["graphlib", "Rota", "µs a node"])
     sizes = (1_000, 10_000, 100_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
     for size in sizes:
         graph = random_graph(size, shuffled=True)
         runs = 3 if size <= 100_000 else 1
-        [limit, rota] = await best_of([with_graphlib(graph), with_engine(graph, told=True)], runs=runs)
+        [limit, rota] = await best_of([with_graphlib(graph), with_engine(graph, declared=True)], runs=runs)
         report.add(f"{size}", limit, rota, 1e6 / rota)
     report.show()
     return report
 
 
 async def small_things(quick: bool) -> Report:
-    report = Report("beside that", ["figure"])
+    report = Report("single figures", ["figure"])
     arrivals = 200_000 if quick else 1_000_000
-    report.add(f"{arrivals} arrivals of data that nobody waits for, per s", await unwatched_arrivals(arrivals))
+    report.add(f"{arrivals} arrivals of nodes that nobody waits for, per s", await unwatched_arrivals(arrivals))
     node, edge, ended = await bytes_each(10_000)
     report.add("bytes of a parked node with one edge, serving", node)
     report.add("bytes of each further edge (its id's place in the index)", edge)

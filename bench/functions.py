@@ -1,8 +1,8 @@
-"""Calls of functions over HTTP: `python -m bench.functions [--quick] [--json FILE]`.
+"""Benchmark of calls of functions over HTTP: `python -m bench.functions [--quick] [--json FILE]`.
 
-A function that does nothing, under `rota up`, in its sandbox; every call is written down, durably, before it is
-answered. Beside it a bare handler under uvicorn, which keeps nothing and is the limit. Both are up at once and take
-turns. A cold start is a call of a function that has no worker: from the request to the answer.
+The function does nothing, in its sandbox under `rota up`; every call is durable before it is answered. A bare handler
+under uvicorn, which stores nothing, is the limit. Both servers run at once, and their rounds are interleaved. A cold
+start is a call of a function without a worker: from the request to the answer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOAD_SECONDS, LOAD_SECONDS_QUICK = 2.0, 0.5
 COLD_STARTS, COLD_STARTS_QUICK = 9, 3
 PATIENCE_SECONDS = 60.0
 IDLE_SECONDS = 1
-"""After which the worker of the function that is started from none goes."""
+"""Idle time after which the function for cold starts loses its worker."""
 POLL_SECONDS = 0.02
 PLAIN = "def handler(event, context):\n    return {'ok': True}\n"
 ASYNC = "async def handler(event, context):\n    return {'ok': True}\n"
@@ -63,7 +63,7 @@ def is_of(instance: Instance, name: str) -> bool:
 
 @contextlib.asynccontextmanager
 async def rota(home: Path) -> AsyncIterator[tuple[Client, int]]:
-    """A server with the functions, ready; a client of it, and the port of its edge."""
+    """Start a server with the functions ready. Yields a client of the server and the port of its edge."""
     process = await asyncio.create_subprocess_exec(
         ROTA, "up", "--home", home, "--port", "0", stdout=asyncio.subprocess.PIPE
     )
@@ -94,7 +94,7 @@ async def ready(client: Client, name: str) -> Function:
 
 @contextlib.asynccontextmanager
 async def bare(folder: Path) -> AsyncIterator[int | None]:
-    """The port of a bare handler under uvicorn; None where that is not installed."""
+    """Start a bare handler under uvicorn. Yields its port, or None if uvicorn is not installed."""
     if importlib.util.find_spec("uvicorn") is None:
         yield None
         return
@@ -118,10 +118,10 @@ async def bare(folder: Path) -> AsyncIterator[int | None]:
 
 
 async def cold_starts(client: Client, port: int, count: int) -> list[float]:
-    """Each of a function that has no worker, nor the code any more in a process."""
+    """Return the sorted milliseconds of calls that each find no worker and no process with the code."""
     taken = []
     for _ in range(count):
-        # A new function has a worker, in which its code was loaded once; it goes when it has been idle.
+        # A new function has a worker, in which its code was loaded once. It ends when it has been idle.
         await no_worker(client, "cold")
         taken.append(await once(port, "/default/cold/"))
     return sorted(taken)

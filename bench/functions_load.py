@@ -1,4 +1,4 @@
-"""Load for `bench.functions`: HTTP requests over connections that stay open, so many in flight, for a while."""
+"""Load for `bench.functions`: a fixed number of HTTP requests in flight, over connections that stay open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Connection:
-    """One connection, on which one request follows the other."""
+    """A connection that sends one request after the other."""
 
     def __init__(self, port: int, path: str) -> None:
         self._port = port
@@ -21,7 +21,7 @@ class Connection:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
 
     async def ask(self) -> tuple[int, bytes]:
-        """The status and the body of an answer."""
+        """Send a request. Returns the status and the body of the answer."""
         self._writer.write(self._request)
         head = await self._reader.readuntil(b"\r\n\r\n")
         lines = head.lower().split(b"\r\n")
@@ -33,7 +33,7 @@ class Connection:
 
 
 async def load(port: int, path: str, in_flight: int, seconds: float) -> Load:
-    """As many requests as can be made in a while. Every one must be answered well."""
+    """Send as many requests as the server answers in this time. Each answer must have the status 200."""
     window = Window(seconds)
     connections = [Connection(port, path) for _ in range(in_flight)]
     await asyncio.gather(*(one.open() for one in connections))
@@ -56,7 +56,7 @@ async def load(port: int, path: str, in_flight: int, seconds: float) -> Load:
 
 
 async def once(port: int, path: str) -> float:
-    """How long one request takes, on a connection of its own, in milliseconds."""
+    """Return the milliseconds of one request on a new connection, without the time to connect."""
     connection = Connection(port, path)
     await connection.open()
     began = time.perf_counter()

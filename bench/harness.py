@@ -1,4 +1,4 @@
-"""What all benchmarks share: arguments, best of several runs, a table, a JSON file."""
+"""The parts that all benchmarks share: arguments, the best of several runs, tables, the JSON file."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def arguments(description: str) -> argparse.ArgumentParser:
 
 
 async def best_of(works: Sequence[Callable[[], Awaitable[float]]], runs: int = RUNS) -> list[float]:
-    """The best figure of each work over several runs, higher being better.
+    """Return the highest figure of each work over several runs.
 
-    The works take turns, so that a noisy moment of the machine does not fall on one of them alone.
+    Runs of the works are interleaved, so that a noisy moment of the machine affects all of them.
     """
     best = [0.0] * len(works)
     for _ in range(runs):
@@ -36,7 +36,7 @@ async def best_of(works: Sequence[Callable[[], Awaitable[float]]], runs: int = R
 
 
 def resident_bytes() -> int:
-    """The memory of this process that is in use now."""
+    """Return the resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
 
 

@@ -1,8 +1,8 @@
-"""Instances as processes: `python -m bench.instances [--quick] [--json FILE]`.
+"""Benchmark of instances as processes: `python -m bench.instances [--quick] [--json FILE]`.
 
-A pool of sleeping processes without a sandbox (its cost is that of bubblewrap) under `rota up`, beside the same number
-under supervisord, and as plain `subprocess` children, which is the limit: nobody watches those, and nothing of them
-survives. Rota's time is until every instance is Ready, which is told after it runs.
+A pool of sleeping processes under `rota up`, without a sandbox, because bubblewrap's cost is not Rota's. Beside it the
+same number under supervisord, and as children of a plain `subprocess` program. That is the limit: it neither watches
+nor stores anything. Rota's time ends when every instance is reported Ready.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROTA = Path(sys.executable).parent / "rota"
 COUNT, COUNT_QUICK = 1_000, 200
 DEATHS = 50
 SETTLE_SECONDS, SETTLE_SECONDS_QUICK = 60.0, 2.0
-"""From the last one that is ready until what is left to do is taken to be steady."""
+"""Time after the last instance is ready, until the load of the server counts as steady."""
 STEADY_SECONDS, STEADY_SECONDS_QUICK = 30.0, 5.0
 PATIENCE_SECONDS = 120.0
 
@@ -91,7 +91,7 @@ def pid_of(instance: Instance) -> int:
 
 
 async def measure(count: int, report: Report, settle_seconds: float, steady_seconds: float) -> Cost:
-    """All that is only measured here; and what is measured beside others."""
+    """Measure Rota's instances: the figures that no peer has go to the report, those that peers have are returned."""
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder))
         await server.start()
@@ -102,7 +102,7 @@ async def measure(count: int, report: Report, settle_seconds: float, steady_seco
                 await until(lambda: len(ready(cache)) == count)
                 took = time.perf_counter() - began
                 report.add(f"all of {count} ready, s", took)
-                report.add("started and told of, per s", count / took)
+                report.add("started and reported, per s", count / took)
                 await asyncio.sleep(settle_seconds)
                 found = await steady(server, report, took, steady_seconds)
                 await deaths(cache, report)
@@ -127,7 +127,7 @@ async def steady(server: Server, report: Report, took: float, seconds: float) ->
 
 
 async def deaths(cache: Cache[Instance], report: Report) -> None:
-    """From the kill of a process to the news that another one runs in its place."""
+    """Measure the time from the kill of a process until a client knows its replacement."""
     chance, found = random.Random(1), []
     for one in chance.sample(ready(cache), min(DEATHS, len(cache))):
         name, old = one.metadata.name, pid_of(one)
@@ -141,12 +141,12 @@ async def deaths(cache: Cache[Instance], report: Report) -> None:
         await until(replaced)
         found.append((time.perf_counter() - began) * 1000)
     found.sort()
-    report.add("death seen and replaced, p50 ms", found[len(found) // 2])
-    report.add("death seen and replaced, p99 ms", found[int(len(found) * 0.99)])
+    report.add("kill to replacement, p50 ms", found[len(found) // 2])
+    report.add("kill to replacement, p99 ms", found[int(len(found) * 0.99)])
 
 
 async def adoption(server: Server, count: int, report: Report) -> None:
-    """From the start of a server after `kill -9` until it has looked at everything that runs."""
+    """Measure the time from the start of a server after `kill -9` until it watches all adopted processes."""
     await server.end(signal.SIGKILL)
     began = time.perf_counter()
     await server.start()
@@ -156,7 +156,7 @@ async def adoption(server: Server, count: int, report: Report) -> None:
         name, old = victim.metadata.name, pid_of(victim)
         os.kill(old, signal.SIGKILL)
         await until(lambda: (now := cache.get(name, "default")) is not None and pid_of(now) != old)
-        report.add(f"and {count} adopted: one that dies is replaced, s", time.perf_counter() - began)
+        report.add(f"{count} adopted: a killed one is replaced, s", time.perf_counter() - began)
 
 
 async def rollout(client: Client, cache: Cache[Instance], report: Report) -> None:

@@ -1,7 +1,7 @@
-"""What `bench.instances` is measured beside: supervisord, and `subprocess` alone, which nobody watches.
+"""The peers of `bench.instances`: supervisord, and `subprocess` alone, which watches nothing.
 
-Each is a process of its own, and its memory is that of what supervises, not of what sleeps. supervisord's time includes
-its own start; like Rota it stores the output of each process in a file.
+Each runs as a process of its own. The memory is that of the supervising process, without the sleeping ones.
+supervisord's time includes its own start; like Rota it stores the output of each process in a file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COMMAND = ("sleep", "1000000")
 PATIENCE_SECONDS = 120.0
 POLL_SECONDS = 0.005
 SCHEDULED_TIME = 2
-"""Linux's clock of all the time that a process has run, in the numbering of the clocks of other processes."""
+"""The kernel's number for the processor time of a process, within the clock id of that process."""
 DESCRIPTORS_A_CHILD = 4
 
 SUPERVISED = """
@@ -51,7 +51,7 @@ for child in children:
 
 
 class Cost(NamedTuple):
-    """Of what keeps the processes running."""
+    """The cost of the processes that supervise."""
 
     start_seconds: float
     memory_mib: float
@@ -66,18 +66,18 @@ def cost(pids: Sequence[int], start_seconds: float, steady_seconds: float) -> Co
 
 
 def cpu_seconds(pid: int) -> float:
-    """What it has used so far; /proc tells that in hundredths, which is too coarse for what hardly runs."""
+    """Return the processor time of a process. /proc would give hundredths of a second, too coarse for an idle one."""
     return time.clock_gettime((~pid << 3) | SCHEDULED_TIME)
 
 
 def memory_mib(pid: int) -> float:
-    """What it has alone, and its share of what it has with others."""
+    """Return the PSS of a process: its own memory, and its part of shared memory."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def all_sleep(pid: int, count: int) -> bool:
-    """Whether so many of its children have become what they are to run."""
+    """Report whether a process has this number of children, and all of them execute the command."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return len(children) >= count and sum(map(_sleeps, children)) == count
 
@@ -90,7 +90,7 @@ def _sleeps(pid: str) -> bool:
 
 
 def supervisord(count: int, folder: Path, steady_seconds: float) -> Cost | None:
-    """None when it is not installed."""
+    """Return the cost of supervisord, or None if it is not installed."""
     if importlib.util.find_spec("supervisor") is None:
         return None
     file = folder / "supervisord.conf"
@@ -110,7 +110,7 @@ def plain(count: int, steady_seconds: float) -> Cost:
 
 @contextlib.contextmanager
 def _running(argv: Sequence[str], count: int) -> Iterator[tuple[subprocess.Popen[bytes], float]]:
-    """Start it and wait until all its children run; how long that took. It ends in good order when its input does."""
+    """Start a program that runs all children, and end it by closing its input. Yields it with the seconds taken."""
     began = time.perf_counter()
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

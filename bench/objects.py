@@ -1,12 +1,14 @@
-"""How fast the server is over HTTPS, beside kube-apiserver and etcd under the same load in the same run.
+"""Benchmark of the server over HTTPS, beside kube-apiserver and etcd under the same load.
 
 `python -m bench.objects [--quick] [--json FILE]`
 
-Needs `wrk`. kube-apiserver runs when `KUBEBUILDER_ASSETS` names a folder with it and etcd; all servers then have
-Rota's kinds, TLS, a token for each request, and durable writes. kube-apiserver has no controllers, so Rota is measured
-twice: `rota alone` is `rota up --no-controllers`, which does the same as kube-apiserver; `rota` is `rota up`, whose
-controllers also act on what the load creates, in the same process. The load comes from wrk, whose own share of the two
-cores is small, and goes to one server at a time. CPU is what the server's processes used, per operation.
+Needs `wrk`. kube-apiserver is measured if `KUBEBUILDER_ASSETS` names a folder with it and etcd. All servers have Rota's
+kinds, TLS, a token for each request, and durable writes.
+
+kube-apiserver has no controllers, so Rota is measured twice: `rota alone` is `rota up --no-controllers`, which does the
+same as kube-apiserver; `rota` is `rota up`, whose controllers act on the created objects in the same process. wrk loads
+one server at a time and uses little of the two cores. CPU is the processor time of the server's processes for one
+operation.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ LATENCY_WRITES, LATENCY_WRITES_QUICK = 300, 100
 
 
 def measure(target: Target, seconds: int, latency_writes: int) -> dict[str, float]:
-    """All figures of one server."""
+    """Return all figures of one server."""
     figures = {"start, s": target.start_seconds, "RSS idle, MiB": target.resident_mib()}
     for connections in CONNECTIONS:
         for what in ("create", "status patch", "get"):

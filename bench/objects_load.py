@@ -1,4 +1,4 @@
-"""The load of `bench.objects`: wrk for requests, processes of their own for watches."""
+"""The load of `bench.objects`: wrk sends requests, separate processes watch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bench.store_subjects import task
 
 TASKS = "/apis/rota.dev/v1alpha1/namespaces/default/tasks"
 PATCHED = 200
-"""Objects that status patches take turns on."""
+"""Objects that the status patches cycle through."""
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -58,7 +58,7 @@ class Target:
         return answer.status, answer.read()
 
     def fill(self, total: int) -> None:
-        """Have exactly so many tasks."""
+        """Replace all tasks by this number of new ones."""
         connection = self.connect()
         self.send(connection, "DELETE", TASKS)
         for i in range(total):
@@ -67,7 +67,7 @@ class Target:
         connection.close()
 
     def time_list(self) -> float:
-        """Milliseconds to list all tasks, read to the end."""
+        """Return the milliseconds to list all tasks and read the answer."""
         connection = self.connect()
         connection.connect()
         began = time.perf_counter()
@@ -90,7 +90,7 @@ class Target:
 
 
 def load(target: Target, what: str, connections: int, seconds: int) -> tuple[float, float]:
-    """Requests per second, and the server's CPU milliseconds for each."""
+    """Return the requests per second, and the server's CPU milliseconds for each."""
     connection = target.connect()
     for i in range(PATCHED):
         target.send(connection, "POST", TASKS, task(f"patched-{i}"))
@@ -103,14 +103,14 @@ def load(target: Target, what: str, connections: int, seconds: int) -> tuple[flo
             if name != "Content-Type":
                 command += ["-H", f"{name}: {value}"]
         used = target.cpu_seconds()
-        said = subprocess.run(
+        printed = subprocess.run(
             [*command, f"https://127.0.0.1:{target.port}"], capture_output=True, text=True, check=True
         ).stdout
         used = target.cpu_seconds() - used
-    found = re.search(r"(\d+) requests in", said)
-    rate = re.search(r"Requests/sec:\s+([\d.]+)", said)
-    assert found and rate, said
-    assert "Non-2xx" not in said, said
+    found = re.search(r"(\d+) requests in", printed)
+    rate = re.search(r"Requests/sec:\s+([\d.]+)", printed)
+    assert found and rate, printed
+    assert "Non-2xx" not in printed, printed
     return float(rate[1]), used * 1000 / int(found[1])
 
 
@@ -147,7 +147,7 @@ SCRIPTS = {
 
 
 def watch_latency(target: Target, writes: int) -> tuple[float, float]:
-    """Milliseconds from a create being sent to its event being read in another process: median and 99th percentile."""
+    """Return p50 and p99 of the milliseconds from sending a create until another process has read its event."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     watcher = multiprocessing.get_context("spawn").Process(target=_watch, args=(target, theirs))
     watcher.start()
@@ -155,11 +155,11 @@ def watch_latency(target: Target, writes: int) -> tuple[float, float]:
     connection = target.connect()
     took = []
     for i in range(writes):
-        name = f"seen-{next(_runs)}-{i}"
+        name = f"watched-{next(_runs)}-{i}"
         sent = time.monotonic()
         target.send(connection, "POST", TASKS, task(name))
-        seen, at = ours.recv()
-        assert seen == name, (seen, name)
+        received, at = ours.recv()
+        assert received == name, (received, name)
         took.append((at - sent) * 1000)
     watcher.terminate()
     watcher.join()
@@ -177,13 +177,13 @@ def _watch(target: Target, report: Connection) -> None:
     while line := answer.readline():
         at = time.monotonic()
         event = json.loads(line)
-        # What controllers then say of it is not what is measured.
+        # Later writes of controllers to the same object do not count.
         if event["type"] == "ADDED":
             report.send((event["object"]["metadata"]["name"], at))
 
 
 def fan_out(target: Target, watchers: int, writes: int) -> float:
-    """Events delivered per second, over TLS, to many watchers of everything."""
+    """Return the events per second that many watchers of all tasks receive over TLS."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_watch_all, args=(target, watchers, writes, theirs))
     process.start()
@@ -212,7 +212,7 @@ ADDED = b'{"type":"ADDED",'
 
 
 class _Counter(asyncio.Protocol):
-    """Counts objects that are added, without parsing: what controllers then write to them is not what is measured."""
+    """Counts ADDED events without parsing. Later writes of controllers to the same objects do not count."""
 
     def __init__(self, request: bytes, expected: int, done: asyncio.Future[None], opened: asyncio.Future[None]) -> None:
         self._request, self._left, self._done, self._opened = request, expected, done, opened

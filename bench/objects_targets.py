@@ -1,4 +1,4 @@
-"""The servers that `bench.objects` measures, each started afresh."""
+"""The servers that `bench.objects` measures. Each starts afresh."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ESTABLISHED_SECONDS_MAX = 30
 
 
 def rota(folder: Path) -> AbstractContextManager[Target]:
-    """`rota up` on a fresh home: the API server, and the controllers that act on what it stores."""
+    """Run `rota up` on a new home: the API server with its controllers."""
     return _rota(folder, "rota")
 
 
 def rota_alone(folder: Path) -> AbstractContextManager[Target]:
-    """`rota up --no-controllers` on a fresh home: an API server, as kube-apiserver is."""
+    """Run `rota up --no-controllers` on a new home: an API server only, like kube-apiserver."""
     return _rota(folder, "rota alone", "--no-controllers")
 
 
@@ -53,7 +53,7 @@ def _rota(folder: Path, name: str, *flags: str) -> Iterator[Target]:
 
 @contextlib.contextmanager
 def kubernetes(folder: Path) -> Iterator[Target]:
-    """kube-apiserver and etcd with Rota's kinds, and every write on disk."""
+    """Run kube-apiserver and etcd, with Rota's kinds and durable writes."""
     began = time.monotonic()
     with running(Path(os.environ["KUBEBUILDER_ASSETS"]), folder, etcd_flags=()) as client:
         started = time.monotonic() - began

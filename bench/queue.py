@@ -1,10 +1,10 @@
-"""The ledger of a pool: `python -m bench.queue [--quick] [--json FILE]`.
+"""Benchmark of the ledger of a pool: `python -m bench.queue [--quick] [--json FILE]`.
 
-A cycle is one request from end to end: it comes, an instance is opened, they are bound, that is written, and the hold
-ends. What the caller would do in between is left out; what it has to make (requests) is counted.
+A cycle is one request from its arrival to the end of its hold: the request arrives, an instance is opened, both are
+bound, the binding counts as written, and the hold ends. Making the Request is included; the caller's other work is not.
 
-`deque` and `heapq` alone are the limits: they take a request and an instance out of two queues, in order of arrival or
-of priority and arrival, and note who has what. They know no holders, races, cancels or restarts.
+`deque` and `heapq` alone are the limits: they take a request and an instance from two queues, in order of arrival, or
+of priority and arrival, and record the pair. They know no holders, races, cancels or restarts.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ Work = Callable[[], Awaitable[float]]
 
 INSTANCES = 64
 SEED = 7
-LISTED = 100
 SHARING = 8
 MANY_INSTANCES = 1_000
 
 
 def rate(cycles: int, work: Callable[[], Callable[[], None]]) -> Work:
-    """Cycles per second of what `work` prepares."""
+    """Return a work that measures the cycles per second of the function that `work` prepares."""
 
     async def measure() -> float:
         run = work()
@@ -106,7 +105,7 @@ def decided(ledger: Ledger) -> Binding:
 
 
 def with_ready(cycles: int, holders: int) -> Callable[[], None]:
-    """Instances are free: a request is bound when it comes."""
+    """Bind each request at its arrival, to a free instance."""
     ledger, coming = opened(), requests(cycles, holders)
 
     def run() -> None:
@@ -120,8 +119,8 @@ def with_ready(cycles: int, holders: int) -> Callable[[], None]:
     return run
 
 
-def with_standing(cycles: int, holders: int, depth: int) -> Callable[[], None]:
-    """All instances are held and so many wait: an instance is bound when it comes back."""
+def with_backlog(cycles: int, holders: int, depth: int) -> Callable[[], None]:
+    """Bind each instance when it is returned, to the first of `depth` waiting requests."""
     ledger = Ledger()
     coming = requests(depth + INSTANCES + cycles, holders)
     for number, (id_, holder) in enumerate(coming[: depth + INSTANCES]):
@@ -147,7 +146,7 @@ def with_standing(cycles: int, holders: int, depth: int) -> Callable[[], None]:
 
 
 def with_affinity(cycles: int, holders: int) -> Callable[[], None]:
-    """Each request prefers the instance that had its key last."""
+    """Bind each request to the instance that had the same affinity key last."""
     ledger, coming = opened(), requests(cycles, holders)
     for number, instance in enumerate(instances()):
         ledger.open(instance, Opened.WHOLE, last=f"key-{number}")
@@ -164,7 +163,7 @@ def with_affinity(cycles: int, holders: int) -> Callable[[], None]:
 
 
 def with_races(cycles: int, holders: int) -> Callable[[], None]:
-    """Each request loses one race before it is bound."""
+    """Bind each request at the second attempt: its first binding loses a race."""
     ledger, coming = opened(), requests(cycles, holders)
 
     def run() -> None:
@@ -182,7 +181,7 @@ def with_races(cycles: int, holders: int) -> Callable[[], None]:
 
 
 def with_sharing(cycles: int, holders: int, depth: int) -> Callable[[], None]:
-    """Each instance has so many requests that share it: one ends, another is handed on."""
+    """Fill each instance with `depth` requests that share it. When one ends, its place is handed over."""
     ledger = Ledger(depth)
     ledger.ran(0.0)
     for instance in instances():
@@ -215,7 +214,10 @@ def waiting(depth: int, holders: int) -> Ledger:
 
 
 def bytes_each(depth: int, holders: int) -> float:
-    """Bytes that a waiting request takes, with its part of its holder; the strings and the arrival are the caller's."""
+    """Return the bytes of a waiting request in the ledger, with its part of its holder.
+
+    The Request itself, with its strings and arrival time, belongs to the caller and does not count.
+    """
     made = [Request(id_, holder, 0, float(at)) for at, (id_, holder) in enumerate(requests(depth, holders))]
     gc.collect()
     tracemalloc.start()
@@ -241,7 +243,7 @@ async def side_by_side(cycles: int) -> Report:
         ("deque alone, an instance ready", lambda holders: with_deque(cycles, 0)),
         ("heapq alone, an instance ready", lambda holders: with_heapq(cycles, 0)),
         ("Rota, an instance ready", lambda holders: with_ready(cycles, holders)),
-        ("Rota, 64 waiting", lambda holders: with_standing(cycles, holders, 64)),
+        ("Rota, 64 waiting", lambda holders: with_backlog(cycles, holders, 64)),
         ("Rota, affinity", lambda holders: with_affinity(cycles, holders)),
         ("Rota, each loses one race", lambda holders: with_races(cycles, holders)),
         ("Rota, one at a time shares an instance", lambda holders: with_sharing(cycles, holders, 1)),
@@ -259,13 +261,13 @@ async def side_by_side(cycles: int) -> Report:
 
 async def growth(quick: bool) -> Report:
     columns = ["heapq alone", "1 holder", "10 each", "1 each", "µs, 10 each"]
-    report = Report("a standing queue of so many, bindings/s", columns)
+    report = Report("a constant number waiting, bindings/s", columns)
     cycles = 20_000 if quick else 100_000
     for depth in (1_000, 10_000, 100_000) if quick else (1_000, 10_000, 100_000, 300_000):
         works = [
             rate(cycles, lambda depth=depth: with_heapq(cycles, depth)),  # type: ignore[misc]
             *(
-                rate(cycles, lambda depth=depth, holders=holders: with_standing(cycles, holders, depth))  # type: ignore[misc]
+                rate(cycles, lambda depth=depth, holders=holders: with_backlog(cycles, holders, depth))  # type: ignore[misc]
                 for holders in (1, depth // 10, depth)
             ),
         ]
@@ -283,7 +285,6 @@ def small_things(quick: bool) -> Report:
     ledgers = [waiting(depth, each) for each in shapes]
     middle = f"request-{depth // 2:07d}"
     report.add("position of one, ms", *(1e3 * seconds(lambda one=one: one.position(middle)) for one in ledgers))  # type: ignore[misc]
-    report.add(f"the first {LISTED}, ms", *(1e3 * seconds(lambda one=one: one.in_order(LISTED)) for one in ledgers))  # type: ignore[misc]
     order = [id_ for id_, _ in requests(depth, 1)]
     random.Random(SEED).shuffle(order)
 

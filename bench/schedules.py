@@ -1,8 +1,8 @@
-"""Schedules: `python -m bench.schedules [--quick] [--json FILE]`.
+"""Benchmark of schedules: `python -m bench.schedules [--quick] [--json FILE]`.
 
-Many schedules under `rota up`, of which a thousand are due at one instant; the others are due some day. Lateness is
-from the tick until a client that watches sees the Task, which is on disk by then. APScheduler 3 has the same jobs in
-memory: it keeps nothing, and its lateness is until the job's function is called, which is the limit.
+`rota up` has many schedules, of which a thousand are due at one instant and the others on other days. Lateness is the
+time from the tick until a watching client gets the Task, which is durable by then. APScheduler 3 has the same jobs in
+memory and stores nothing. Its lateness ends with the call of the job's function, which is the limit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IDLE_SECONDS, IDLE_SECONDS_QUICK = 30.0, 5.0
 BATCH = 250
 """Objects in one request."""
 AHEAD_SECONDS = 20.0
-"""At least so long before they are due, all schedules have to be known."""
+"""The least time between the creation of the due schedules and their tick."""
 QUIET_PERCENT = 20.0
 QUIET_SECONDS = 1.0
 PATIENCE_SECONDS = 600.0
@@ -39,14 +39,14 @@ SEED = 11
 
 
 class Figures(NamedTuple):
-    """Of one subject."""
+    """The figures of one scheduler."""
 
     add_seconds: float
     start_seconds: float | None
     memory_mib: float
     idle_percent: float
     lateness: list[float]
-    """Of each that was due, in ms."""
+    """Milliseconds, for each due schedule."""
 
 
 def body(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def schedule(name: str, cron: str) -> dict[str, Any]:
 
 
 def some_day(chance: random.Random) -> str:
-    """A cron that is not due while this runs."""
+    """Return a cron that is not due during the run."""
     month = (time.gmtime().tm_mon + 5) % 12 + 1
     return f"{chance.randrange(60)} {chance.randrange(24)} {chance.randrange(1, 29)} {month} *"
 
@@ -72,7 +72,7 @@ async def put(client: Client, schedules: list[dict[str, Any]]) -> None:
 
 
 async def until_quiet(pid: int) -> float:
-    """Wait until a process has nothing left to do. Returns how long that took."""
+    """Wait until a process is almost idle. Returns the seconds until then."""
     began, before = time.perf_counter(), cpu_seconds(pid)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
@@ -90,24 +90,24 @@ async def idle(pid: int, seconds: float) -> float:
 
 
 async def watch_ticks(client: Client, tick: float, count: int) -> list[float]:
-    """How late each Task is seen."""
-    seen: list[float] = []
+    """Return the milliseconds from the tick to the event of each Task."""
+    late: list[float] = []
     async with asyncio.timeout(PATIENCE_SECONDS):
         async for change in client.watch(Task.api, namespace=NAMESPACE):
             if change.type == "ADDED":
-                seen.append((time.time() - tick) * 1000)
-                if len(seen) == count:
-                    return seen
+                late.append((time.time() - tick) * 1000)
+                if len(late) == count:
+                    return late
     raise AssertionError("a watch does not end by itself")
 
 
 def next_minute() -> int:
-    """The first full minute that leaves time to get ready."""
+    """Return the first full minute with enough time before it to create the due schedules."""
     return (int(time.time() + AHEAD_SECONDS) // 60 + 1) * 60
 
 
 async def rota(count: int, due: int, idle_seconds: float) -> tuple[Figures, float]:
-    """The figures, and how much memory an empty server takes."""
+    """Return Rota's figures, and the MiB of an empty server."""
     chance = random.Random(SEED)
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder))

@@ -1,4 +1,4 @@
-"""What `bench.schedules` is measured beside: APScheduler 3 with its jobs in memory, in a process of its own."""
+"""The peer of `bench.schedules`: APScheduler 3 with its jobs in memory, as a process of its own."""
 
 from __future__ import annotations
 
@@ -50,33 +50,33 @@ sys.stdin.readline()
 """
 
 Peer = tuple[float, float | None, float, float, list[float]]
-"""Seconds to add all, to start again, MiB, idle CPU in percent, and how many ms late each was."""
+"""Seconds to add all jobs, seconds to start again, MiB, idle CPU in percent, and the lateness of each due job in ms."""
 
 
 def apscheduler(count: int, due: int, idle_seconds: float) -> Peer | None:
-    """Its figures; None where it is not installed."""
+    """Return APScheduler's figures, or None if it is not installed."""
     if importlib.util.find_spec("apscheduler") is None:
         return None
     argv = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(count), str(due), str(AHEAD_SECONDS)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        added = _said(process)
+        added = _read_line(process)
         before = cpu_seconds(process.pid)
         time.sleep(idle_seconds)
         percent = (cpu_seconds(process.pid) - before) / idle_seconds * 100
         memory = memory_mib(process.pid)
-        _go_on(process)
-        lateness: list[float] = _said(process)
-        _go_on(process)
-    # It keeps nothing: to start again is to add all of them again.
+        _end_step(process)
+        lateness: list[float] = _read_line(process)
+        _end_step(process)
+    # It stores nothing: after a start all jobs are added again.
     return added, added, memory, percent, sorted(lateness)
 
 
-def _said(process: subprocess.Popen[str]) -> Any:
+def _read_line(process: subprocess.Popen[str]) -> Any:
     assert process.stdout is not None
     return json.loads(process.stdout.readline())
 
 
-def _go_on(process: subprocess.Popen[str]) -> None:
+def _end_step(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()

@@ -1,10 +1,10 @@
-"""How fast the store is, beside SQLite itself with the same group commit, and how that changes as it fills.
+"""Benchmark of the store beside SQLite with the same group commit, and of its growth.
 
 `python -m bench.store [--quick] [--json FILE]`
 
-Durable writes at several numbers of concurrent writers; a listing of 5,000; 1,000 watchers. Then, in a fresh process
-for each subject, the same as the number of objects grows, and the memory each takes. Higher is better, except for
-milliseconds and bytes. Compare columns, not machines.
+Durable writes by several numbers of concurrent writers, a listing of 5,000 objects, and 1,000 watchers. Then the same
+as the number of objects grows, with the memory of each object, in a fresh process for each subject. Higher is better,
+except for milliseconds and bytes. Compare columns, not machines.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ numbers = count()
 
 
 async def spread(writers: int, writes: int, write: Callable[[int], Awaitable[None]]) -> float:
-    """Writes per second, with so many in flight at any time. The write is told its writer's number."""
+    """Return the writes per second of concurrent writers. `write` gets the number of the writer."""
 
     async def work(writer: int) -> None:
         for _ in range(writes // writers):
@@ -54,12 +54,12 @@ async def creates(subject: Subject, writers: int, writes: int) -> float:
 
 
 async def updates(subject: Subject, writers: int, writes: int) -> float:
-    """Every writer has its own object, as controllers have their own status: a conflict is not what is measured."""
+    """Return the updates per second. Every writer has its own object, so that none conflicts."""
     return await spread(writers, writes, lambda writer: subject.update(key_of("old", writer)))
 
 
 async def lists(subject: Subject, limit: int) -> float:
-    """Listings per second."""
+    """Return the listings per second."""
     started = time.perf_counter()
     for _ in range(LIST_RUNS):
         assert subject.list(limit) == limit
@@ -67,14 +67,14 @@ async def lists(subject: Subject, limit: int) -> float:
 
 
 async def deliveries(subject: Subject) -> float:
-    """Events handed to watchers per second, all of them watching everything."""
+    """Return the events per second over all watchers, each of which watches all objects."""
 
     async def look() -> None:
-        seen = 0
+        received = 0
         with subject.watch() as watch:
-            while seen < WATCHED_WRITES:
-                seen += len(await watch.next())
-            assert seen == WATCHED_WRITES
+            while received < WATCHED_WRITES:
+                received += len(await watch.next())
+            assert received == WATCHED_WRITES
 
     watchers = [asyncio.create_task(look()) for _ in range(WATCHERS)]
     await asyncio.sleep(0)
@@ -106,7 +106,7 @@ async def best_of_readers(
 
 
 async def grow(kind: type[Subject], sizes: tuple[int, ...], folder: Path) -> list[list[float]]:
-    """For each size: creates/s and updates/s there, milliseconds to list a page after a write, bytes per object."""
+    """Return for each size: creates/s, updates/s, milliseconds to list a page after a write, bytes per object."""
     subject = kind(folder)
     await subject.create(key_of("old", 0))
     before, size = resident_bytes(), 1
@@ -134,7 +134,7 @@ def grow_in_process(kind: type[Subject], sizes: tuple[int, ...]) -> list[list[fl
 
 
 def growth(kind: type[Subject], sizes: tuple[int, ...]) -> Report:
-    """Measured in a process of its own: memory that something else has left behind would hide what is used here."""
+    """Measure the growth in a new process, whose memory has no remains of other measurements."""
     with get_context("spawn").Pool(1) as pool:
         rows = pool.apply(grow_in_process, (kind, sizes))
     report = Report(f"{kind.name}, as it grows", ["creates/s", "updates/s", f"ms to list {PAGE}", "bytes/object"])

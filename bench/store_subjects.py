@@ -1,4 +1,4 @@
-"""What `bench.store` measures, a column each. A layer above the store is measured by adding its subject here."""
+"""The subjects of `bench.store`, one for each column. Add a subject here to measure another layer above the store."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PREFIX = "things.bench/"
 
 
 def payload(rev: int) -> bytes:
-    """Other bytes every time, as for real objects: they must not share memory."""
+    """Return content that differs for each revision, as real objects do: equal bytes could share memory."""
     return PAYLOAD + str(rev).encode()
 
 
 class Subject(ABC):
-    """Something that objects can be written to durably. Reading is measured only where `reads` is true."""
+    """A place for durable objects. Lists and watches are measured only if `reads` is true."""
 
     name: str
     reads = False
@@ -36,26 +36,26 @@ class Subject(ABC):
 
     @abstractmethod
     async def create(self, key: str) -> None:
-        """Returns when the new object is durable."""
+        """Create an object. Returns when it is durable."""
 
     @abstractmethod
     async def update(self, key: str) -> None:
-        """Returns when a compare-and-swap on the newest state of an object is durable."""
+        """Replace the newest state of an object by compare-and-swap. Returns when that is durable."""
 
     @abstractmethod
     async def close(self) -> None: ...
 
     def list(self, limit: int) -> int:
-        """Lists objects, and returns how many."""
+        """List objects. Returns their number."""
         raise NotImplementedError
 
     def watch(self) -> Watch:
-        """Watches from now on."""
+        """Return a watch from the present revision."""
         raise NotImplementedError
 
 
 class Bare(Subject):
-    """The limit: the same table and the same group commit, and nothing else. No checks, no memory, no events."""
+    """The limit: the same table and the same group commit, without checks, memory or events."""
 
     name = "bare SQLite"
 
@@ -130,9 +130,9 @@ class Stored(Subject):
 
 
 class Registered(Subject):
-    """Everything on: defaults, bounds, rules, ownership of fields, garbage collection's bookkeeping.
+    """The registry with all its work: defaults, bounds, rules, field ownership, garbage collection.
 
-    What a client sends is about 1 KiB; what is stored has identity, defaults and owners beside it.
+    A client sends about 1 KiB; the stored object also has its identity, defaults and field owners.
     """
 
     name = "registry"

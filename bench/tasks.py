@@ -1,10 +1,12 @@
-"""Tasks through warm workers: `python -m bench.tasks [--quick] [--json FILE]`.
+"""Benchmark of tasks through warm workers: `python -m bench.tasks [--quick] [--json FILE]`.
 
-No-op tasks through two warm workers under `rota up`, each durable at every step, beside four task queues as they come
-with two worker processes each, and beside `ProcessPoolExecutor`, which keeps nothing and is the limit. All are up at
-once and take turns. Rota's client hears by a watch that a task is over; of a peer it is measured when its task runs,
-which is less: no result is kept or fetched. What its own way to a result takes is a column of its own. Last, two flows
-that others have published figures of.
+No-op tasks run through two warm workers under `rota up`, each durable at every step. Beside it four task queues in
+their default configuration, with two worker processes each, and `ProcessPoolExecutor`, which stores nothing and is the
+limit. All run at once, and their rounds are interleaved.
+
+Rota's time ends when its client gets the event of the finished task. A peer's time ends when its task runs, which is
+less: no result is stored or fetched. A column of its own has the time to a result in the peer's own way. Last come two
+flows for which others have published figures.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from bench.tasks_window import Load, p50, p99
 
 IN_FLIGHT = (1, 16, 64)
 IN_FLIGHT_CLEAN = (1, 16)
-"""A worker that is made clean in between takes so long that more only wait."""
+"""The loads of a pool with `reset: Clean`. Its workers take so long that more tasks in flight would only wait."""
 ROUNDS, ROUNDS_QUICK = 3, 1
 LOAD_SECONDS, LOAD_SECONDS_QUICK = 2.0, 0.4
 QUEUED, QUEUED_QUICK = 100_000, 10_000
@@ -42,7 +44,7 @@ POOLS = {
 
 
 class Best:
-    """The best round of one subject, by how many are in flight; and its own way to a result, one after the other."""
+    """The best round of one subject by tasks in flight, and its times to a result with one in flight."""
 
     def __init__(self) -> None:
         self.loads: dict[int, Load] = {}
@@ -54,7 +56,7 @@ class Best:
 
 
 async def side_by_side(here: Rota, others: list[Peer | str], rounds: int, seconds: float) -> dict[str, Best]:
-    """Everybody in turn, so that a noisy moment of the machine does not fall on one of them alone."""
+    """Run the rounds of all subjects interleaved: a noisy moment of the machine then affects all of them."""
     present = [one for one in others if isinstance(one, Peer)]
     found = {label: Best() for label in [*POOLS, *(one.label for one in present)]}
     for _ in range(rounds):
@@ -106,7 +108,7 @@ def latencies(found: dict[str, Best], others: list[Peer | str]) -> Report:
 
 
 async def small_things(here: Rota, quick: bool) -> Report:
-    report = Report("beside that", ["figure"])
+    report = Report("single figures", ["figure"])
     cold = await here.cold(LOAD_SECONDS_QUICK if quick else LOAD_SECONDS)
     report.add("a worker of its own: runs after, p50 ms", p50(cold.until_running))
     report.add("a worker of its own: result after, p50 ms", p50(cold.until_result))
@@ -144,7 +146,7 @@ async def writes_each(here: Rota, pool: Pool, in_flight: int) -> float:
 
 
 async def backlog(folder: Path, quick: bool) -> Report:
-    """The same with few and with many waiting, on a server of its own."""
+    """Compare the throughput with few and with many waiting tasks, on a server of its own."""
     drained = DRAINED_QUICK if quick else DRAINED
     few = SKIPPED + drained
     report = Report("tasks that wait", ["all written, s", "written/s", "MiB before", "MiB with them", "then tasks/s"])
@@ -190,11 +192,11 @@ def on_fastest_loop(work: Coroutine[Any, Any, list[Report]]) -> list[Report]:
 
 def main() -> None:
     options = arguments(__doc__.splitlines()[0] if __doc__ else "").parse_args()
-    # What was started is ended then, too.
+    # SIGTERM also ends all started processes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with peers() as others:
         reports = on_fastest_loop(measure(others, options.quick))
-    print(f"\nload of the machine over the last minute, this and all else: {os.getloadavg()[0]:.1f}")
+    print(f"\nload of the machine over the last minute, this benchmark included: {os.getloadavg()[0]:.1f}")
     save(options.json, reports)
 
 

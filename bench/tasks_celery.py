@@ -1,19 +1,19 @@
-"""Celery as it comes: a broker and a store of results in Redis."""
+"""Celery in its default configuration, with Redis as the broker and for results."""
 
 from __future__ import annotations
 
 import importlib
 import os
 
-from bench.tasks_told import PLACE, tell
+from bench.tasks_reports import PLACE, report_start
 
-# By name, so that types are checked alike whether it is installed or not.
+# Imported by name, so that type checks do not depend on whether it is installed.
 celery = importlib.import_module("celery")
 
 ANSWER_SECONDS_MAX = 30.0
 
 app = celery.Celery("bench", broker=f"{os.environ[PLACE]}/0", backend=f"{os.environ[PLACE]}/1")
-told = app.task(tell, name="told", ignore_result=True)
+noop = app.task(report_start, name="noop", ignore_result=True)
 
 
 def four() -> float:
@@ -24,7 +24,7 @@ answered = app.task(four, name="answered")
 
 
 def submit(number: int) -> None:
-    told.delay(number)
+    noop.delay(number)
 
 
 def answer() -> object:

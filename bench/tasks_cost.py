@@ -1,4 +1,4 @@
-"""Processor time that a task takes, by process: the server, its client, and the runners with what they run."""
+"""Processor time of a task by process: the server, its client, and the runners with all that they started."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Spent(NamedTuple):
 
 
 def spent(server: int, keeper: int) -> Spent:
-    """Return what a server, this process, and a keeper with all that it has started have used so far."""
+    """Return the processor time so far of a server, of this process, and of a keeper with its descendants."""
     parents, used = {}, {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -31,7 +31,7 @@ def spent(server: int, keeper: int) -> Spent:
         parents[int(name)] = int(fields[1])
         used[int(name)] = [int(one) / TICKS for one in fields[11:15]]
     below = {pid for pid in parents if _descends(pid, keeper, parents)}
-    # What has ended is counted by whoever has waited for it.
+    # The time of an ended process is counted by the parent that has waited for it.
     runners = sum(sum(used[pid]) for pid in below)
     return Spent(sum(used.get(server, [0.0])[:2]), sum(used[os.getpid()][:2]), runners)
 

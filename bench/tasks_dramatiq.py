@@ -1,13 +1,13 @@
-"""Dramatiq as it comes: a broker in Redis; results, which are kept by those actors only that ask for it, there too."""
+"""Dramatiq in its default configuration, with Redis as the broker and for the results of actors that ask for it."""
 
 from __future__ import annotations
 
 import importlib
 import os
 
-from bench.tasks_told import PLACE, tell
+from bench.tasks_reports import PLACE, report_start
 
-# By name, so that types are checked alike whether it is installed or not.
+# Imported by name, so that type checks do not depend on whether it is installed.
 dramatiq = importlib.import_module("dramatiq")
 brokers = importlib.import_module("dramatiq.brokers.redis")
 results = importlib.import_module("dramatiq.results")
@@ -18,7 +18,7 @@ ANSWER_MILLISECONDS_MAX = 30_000
 broker = brokers.RedisBroker(url=f"{os.environ[PLACE]}/2")
 broker.add_middleware(results.Results(backend=backends.RedisBackend(url=f"{os.environ[PLACE]}/3")))
 dramatiq.set_broker(broker)
-told = dramatiq.actor(tell, actor_name="told")
+noop = dramatiq.actor(report_start, actor_name="noop")
 
 
 def four() -> float:
@@ -29,7 +29,7 @@ answered = dramatiq.actor(four, actor_name="answered", store_results=True)
 
 
 def submit(number: int) -> None:
-    told.send(number)
+    noop.send(number)
 
 
 def answer() -> object:

@@ -1,8 +1,8 @@
-"""Two flows that people of the field know, from Windmill's comparison of workflow engines, run by Rota.
+"""Two flows from Windmill's comparison of workflow engines, run by Rota.
 
-A flow of 40 light tasks (`fibo(10)`) and one of 10 heavier ones (`fibo(33)`), each task after the one before. The
-figures of the others are those that Windmill has published (Python, one worker, an AWS m4.large): other hardware, so
-that only those of the light flow, which is all orchestration, say something beside ours.
+A flow has 40 light tasks (`fibo(10)`) or 10 heavier ones (`fibo(33)`), each after the one before. The figures of the
+others are Windmill's (Python, one worker, an AWS m4.large). The hardware differs, so only the light flow compares: it
+is all orchestration.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _fibo(n: int) -> int:
         return _fibo(n - 1) + _fibo(n - 2)
 """
 LIGHT, HEAVY = (40, 10), (10, 33)
-"""How many tasks, and of which number."""
+"""The number of tasks, and the argument of each."""
 ROUNDS, ROUNDS_QUICK = 5, 2
 PUBLISHED = {
     "Airflow 2.7.3": (116.221, 54.668),
@@ -60,7 +60,7 @@ async def flows(here: Rota, folder: Path, quick: bool) -> Report:
 
 
 async def _flow(here: Rota, count: int, number: int) -> float:
-    """Submit a flow at once; return the seconds until its last task is over."""
+    """Submit a flow in one request. Returns the seconds until its last task is over."""
     began, first = time.perf_counter(), here.submitted
     here.submitted += count
     tasks = []
@@ -75,7 +75,7 @@ async def _flow(here: Rota, count: int, number: int) -> float:
 
 
 def _commit(repository: Path) -> None:
-    """Make a repository that has the function in it."""
+    """Make a repository with the function."""
     repository.mkdir()
     (repository / "fibo.py").write_text(FIBO)
     git = ["git", "-C", str(repository), "-c", "user.name=bench", "-c", "user.email=bench@localhost"]

@@ -1,7 +1,7 @@
-"""What `bench.tasks` is measured beside: four queues as they come, with two worker processes each, and their limit.
+"""The peers of `bench.tasks`: four queues in their default configuration with two worker processes each, and the limit.
 
-Of a peer it is measured when its task runs, which the task itself tells; nothing is asked of it that it does not do by
-itself, such as to keep a result. How long its own way to a result takes is measured apart.
+The time of a peer ends when its task runs, as the task itself reports. Peers do nothing that is not their default, such
+as storing results. The time to a result in the peer's own way is measured separately.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from bench.tasks_reports import PIPE, PLACE, Pipe, report_start
 from bench.tasks_services import Absent, postgres, redis, running
-from bench.tasks_told import PIPE, PLACE, Pipe, tell
 from bench.tasks_window import Load, Window
 
 WORKERS = 2
@@ -35,10 +35,10 @@ class Peer(NamedTuple):
     pipe: Pipe
     submit: Callable[[int], object]
     answer: Callable[[], object] | None = None
-    """Submit a task and wait for its result, in the way of the peer; None if it has none."""
+    """Submit a task and wait for its result, in the peer's own way. None if it has no results."""
 
     def load(self, in_flight: int, seconds: float) -> Load:
-        """A new task for each that has run, for so long."""
+        """Keep this number of tasks in flight: submit another whenever one runs."""
         window, numbers, submitted = Window(seconds), itertools.count(), dict[int, float]()
 
         def submit() -> None:
@@ -57,7 +57,7 @@ class Peer(NamedTuple):
         return window.load()
 
     def answers(self, seconds: float) -> Load | None:
-        """Results, one after the other."""
+        """Measure the times to a result, with one task in flight. Returns None if the peer has no results."""
         if self.answer is None:
             return None
         window = Window(seconds)
@@ -71,7 +71,7 @@ class Peer(NamedTuple):
 
 @contextlib.contextmanager
 def peers() -> Iterator[list[Peer | str]]:
-    """All of them, up at once; for one that is not here, a line that says so."""
+    """Start all peers at once. Yields a line that says why for each that is not installed."""
     with contextlib.ExitStack() as stack:
         found: list[Peer | str] = []
         for start in (celery, dramatiq, huey, procrastinate, process_pool):
@@ -85,60 +85,60 @@ def peers() -> Iterator[list[Peer | str]]:
 @contextlib.contextmanager
 def celery() -> Iterator[Peer]:
     check("celery", "celery[redis]")
-    with redis() as place, pipe() as told:
+    with redis() as place, pipe() as reports:
         module = imported("bench.tasks_celery", place)
         argv = ["celery", "--app", module.__name__, "worker", "--concurrency", str(WORKERS), "--loglevel", "WARNING"]
         try:
-            with workers(argv, place, told):
-                yield Peer("Celery + Redis (in memory)", told, module.submit, module.answer)
+            with workers(argv, place, reports):
+                yield Peer("Celery + Redis (in memory)", reports, module.submit, module.answer)
         finally:
-            # What is left of its results takes leave of the server, which has to be there for that.
+            # Remaining results unsubscribe from Redis when they are collected, so it must still run.
             gc.collect()
 
 
 @contextlib.contextmanager
 def dramatiq() -> Iterator[Peer]:
     check("dramatiq", "dramatiq[redis]")
-    with redis() as place, pipe() as told:
+    with redis() as place, pipe() as reports:
         module = imported("bench.tasks_dramatiq", place)
-        with workers(["dramatiq", module.__name__, "--processes", str(WORKERS)], place, told):
-            yield Peer("Dramatiq + Redis (in memory)", told, module.submit, module.answer)
+        with workers(["dramatiq", module.__name__, "--processes", str(WORKERS)], place, reports):
+            yield Peer("Dramatiq + Redis (in memory)", reports, module.submit, module.answer)
 
 
 @contextlib.contextmanager
 def huey() -> Iterator[Peer]:
     check("huey", "huey")
-    with tempfile.TemporaryDirectory() as place, pipe() as told:
+    with tempfile.TemporaryDirectory() as place, pipe() as reports:
         module = imported("bench.tasks_huey", place)
         argv = ["huey.bin.huey_consumer", f"{module.__name__}.app", "-w", str(WORKERS), "-k", "process", "-q"]
-        with workers(argv, place, told):
-            yield Peer("Huey on SQLite", told, module.submit, module.answer)
+        with workers(argv, place, reports):
+            yield Peer("Huey on SQLite", reports, module.submit, module.answer)
 
 
 @contextlib.contextmanager
 def procrastinate() -> Iterator[Peer]:
     check("procrastinate", "procrastinate 'psycopg[binary]'")
-    with postgres() as place, pipe() as told, contextlib.ExitStack() as stack:
+    with postgres() as place, pipe() as reports, contextlib.ExitStack() as stack:
         module = imported("bench.tasks_procrastinate", place)
         stack.enter_context(module.app.open())
         module.app.schema_manager.apply_schema()
         for _ in range(WORKERS):
-            stack.enter_context(workers(["procrastinate", "--app", f"{module.__name__}.app", "worker"], place, told))
-        yield Peer("procrastinate + PostgreSQL", told, module.submit)
+            stack.enter_context(workers(["procrastinate", "--app", f"{module.__name__}.app", "worker"], place, reports))
+        yield Peer("procrastinate + PostgreSQL", reports, module.submit)
 
 
 @contextlib.contextmanager
 def process_pool() -> Iterator[Peer]:
-    """Nothing is kept anywhere: this is what two warm processes can do."""
-    with pipe() as told:
-        os.environ[PIPE] = str(told.path)
-        # A fork of this process would take over what the clients of the others have open.
+    """Run two warm processes that store nothing: the limit."""
+    with pipe() as reports:
+        os.environ[PIPE] = str(reports.path)
+        # A fork of this process would inherit the open connections of the other peers' clients.
         context = multiprocessing.get_context("forkserver")
         with ProcessPoolExecutor(WORKERS, mp_context=context) as pool:
             yield Peer(
                 "ProcessPoolExecutor: the limit",
-                told,
-                lambda number: pool.submit(tell, number),
+                reports,
+                lambda number: pool.submit(report_start, number),
                 lambda: pool.submit(math.sqrt, 4).result(),
             )
 
@@ -149,7 +149,7 @@ def check(module: str, package: str) -> None:
 
 
 def imported(module: str, place: str) -> ModuleType:
-    """The tasks of a peer, as their client has them."""
+    """Import the tasks of a peer, with the place where it stores them."""
     os.environ[PLACE] = place
     return importlib.import_module(module)
 
@@ -157,7 +157,7 @@ def imported(module: str, place: str) -> ModuleType:
 @contextlib.contextmanager
 def pipe() -> Iterator[Pipe]:
     with tempfile.TemporaryDirectory() as folder:
-        found = Pipe(Path(folder) / "told")
+        found = Pipe(Path(folder) / "reports")
         try:
             yield found
         finally:
@@ -165,10 +165,10 @@ def pipe() -> Iterator[Pipe]:
 
 
 @contextlib.contextmanager
-def workers(argv: list[str], place: str, told: Pipe) -> Iterator[None]:
-    """A program of a peer that runs its tasks."""
+def workers(argv: list[str], place: str, reports: Pipe) -> Iterator[None]:
+    """Run a worker program of a peer."""
     here = str(Path(__file__).parent.parent)
-    environment = {PLACE: place, PIPE: str(told.path), "PYTHONPATH": here}
+    environment = {PLACE: place, PIPE: str(reports.path), "PYTHONPATH": here}
     with (
         tempfile.TemporaryDirectory() as folder,
         running([sys.executable, "-m", *argv], Path(folder), environment=environment),

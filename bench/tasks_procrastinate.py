@@ -1,24 +1,24 @@
-"""procrastinate as it comes, on PostgreSQL: every write is on disk, and workers are told of work. It has no results."""
+"""procrastinate in its default configuration on PostgreSQL: writes are on disk, workers are notified. No results."""
 
 from __future__ import annotations
 
 import importlib
 import os
 
-from bench.tasks_told import PLACE, tell
+from bench.tasks_reports import PLACE, report_start
 
-# By name, so that types are checked alike whether it is installed or not.
+# Imported by name, so that type checks do not depend on whether it is installed.
 procrastinate = importlib.import_module("procrastinate")
 
 app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=os.environ[PLACE]))
 
 
 async def now(number: int) -> None:
-    tell(number)
+    report_start(number)
 
 
-told = app.task(now, name="told")
+noop = app.task(now, name="noop")
 
 
 def submit(number: int) -> None:
-    told.defer(number=number)
+    noop.defer(number=number)

@@ -1,4 +1,4 @@
-"""Rota for `bench.tasks`: `rota up` as a process of its own, warm pools, and a client on its socket that watches."""
+"""Rota as `bench.tasks` measures it: `rota up` as a process, warm pools, and a watching client on its socket."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PATIENCE_SECONDS = 300.0
 POLL_SECONDS = 0.01
 COLD_SECONDS_MAX = 15.0
 WRITERS = 64
-"""That many are created at once where many are to wait."""
+"""Concurrent creates while a backlog is made."""
 SKIPPED = 200
-"""Tasks at the beginning of a backlog that are not counted: the workers have just come up."""
+"""Tasks at the beginning of a backlog that do not count: the workers have just started."""
 
 
 class Pool(NamedTuple):
-    """A pool, and the task that does nothing on it."""
+    """A pool, and the no-op task for it."""
 
     name: str
     type: str
@@ -44,42 +44,42 @@ PYTHON = Pool("python", "python", ("math:sqrt", "4"))
 CLEAN = Pool("clean", "python", ("math:sqrt", "4"), "Clean")
 
 
-class Heard(NamedTuple):
+class Finished(NamedTuple):
     task: Task
     at: float
-    """When the client has heard that it is over; as the server's times are, by the wall."""
+    """The time of the event in the client, by the wall clock, as the server's times are."""
 
 
 class Submitted(NamedTuple):
     name: str
-    over: asyncio.Future[Heard]
+    over: asyncio.Future[Finished]
 
 
 class Rota:
-    """A server and its client. Use `rota`."""
+    """A server and its client. Made by `rota`."""
 
     def __init__(self, server: Server, client: Client, cache: Cache[Task]) -> None:
         self.server = server
         self.client = client
         self.submitted = 0
-        """How many tasks, so far."""
-        self._waiting: dict[str, asyncio.Future[Heard]] = {}
+        """The number of tasks submitted so far."""
+        self._waiting: dict[str, asyncio.Future[Finished]] = {}
         self._queued = 0
-        cache.subscribe(self._heard)
+        cache.subscribe(self._on_update)
 
-    def _heard(self, update: Update[Task]) -> None:
+    def _on_update(self, update: Update[Task]) -> None:
         if update.new is None:
             return
         self._queued += is_queued(update.new) - is_queued(update.old)
         if update.new.over():
             waiting = self._waiting.pop(update.key.name, None)
             if waiting is not None:
-                waiting.set_result(Heard(update.new, time.time()))
+                waiting.set_result(Finished(update.new, time.time()))
 
-    # What is there.
+    # Setting up and measuring.
 
     async def pool(self, pool: Pool, replicas: int = WORKERS, workspace: str = "") -> None:
-        """Returns when it is ready."""
+        """Apply a pool. Returns when it is ready."""
         worker = {"type": pool.type, **({"workspaceRef": {"name": workspace}} if workspace else {})}
         spec = {"worker": worker, "replicas": replicas, "reset": pool.reset}
         await self.client.apply(declared("WorkerPool", pool.name, spec), force=True)
@@ -88,7 +88,7 @@ class Rota:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def revision(self) -> int:
-        """Of the store: how many objects have been written so far."""
+        """Return the revision of the store, which is the number of writes so far."""
         assert isinstance(self.client.backend, HttpBackend)
         answer = await self.client.backend.raw("GET", "/v1/status")
         revision: int = msgspec.json.decode(answer.body)["revision"]
@@ -100,10 +100,10 @@ class Rota:
     def spent(self) -> Spent:
         return spent(self.server.process.pid, self.server.keeper())
 
-    # What is done.
+    # Loads.
 
     async def submit(self, spec: dict[str, Any]) -> Submitted:
-        """Returns when the task is on disk; how it ended comes later."""
+        """Submit a task. Returns when it is on disk, with a future of its end."""
         name = f"task-{self.submitted}"
         self.submitted += 1
         over = self._waiting[name] = asyncio.get_running_loop().create_future()
@@ -111,12 +111,12 @@ class Rota:
         return Submitted(name, over)
 
     async def load(self, pool: Pool, in_flight: int, seconds: float) -> Load:
-        """So many clients that each submit a task and wait for its result, again and again."""
+        """Run a closed loop: each client submits a task and waits for its end, one after the other."""
         window = Window(seconds)
 
         async def one_after_the_other() -> None:
             while window.is_open():
-                self._tell(window, *await self._follow(on_pool(pool), PATIENCE_SECONDS))
+                self._record(window, *await self._follow(on_pool(pool), PATIENCE_SECONDS))
 
         async with asyncio.TaskGroup() as group:
             for _ in range(in_flight):
@@ -124,30 +124,32 @@ class Rota:
         return window.load()
 
     async def cold(self, seconds: float) -> Load:
-        """Tasks that have a worker made for them, one after the other."""
+        """Run tasks that each get a new worker, one after the other."""
         window = Window(seconds)
         while window.is_open():
             spec = {"command": ["true"], "worker": {"type": "shell"}}
-            self._tell(window, *await self._follow(spec, COLD_SECONDS_MAX))
+            self._record(window, *await self._follow(spec, COLD_SECONDS_MAX))
         return window.load()
 
-    async def _follow(self, spec: dict[str, Any], patience_seconds: float) -> tuple[float, Heard]:
-        """When a task was submitted, and how it ended."""
+    async def _follow(self, spec: dict[str, Any], patience_seconds: float) -> tuple[float, Finished]:
+        """Submit a task and wait for its end. Returns the time of its submission, and the event of its end."""
         since = time.time()
         submitted = await self.submit(spec)
         async with asyncio.timeout(patience_seconds):
             return since, await submitted.over
 
     @staticmethod
-    def _tell(window: Window, since: float, heard: Heard) -> None:
-        status = heard.task.status
+    def _record(window: Window, since: float, finished: Finished) -> None:
+        status = finished.task.status
         assert status is not None and status.phase == "Succeeded", status
         assigned, running = status.start_time, status.attempts[0].start
         assert assigned is not None and running is not None
-        window.over(assigned=assigned.timestamp() - since, running=running.timestamp() - since, result=heard.at - since)
+        window.over(
+            assigned=assigned.timestamp() - since, running=running.timestamp() - since, result=finished.at - since
+        )
 
     async def chain(self, pool: Pool, length: int) -> float:
-        """Seconds from the first call until the last of tasks that each need the one before is over."""
+        """Return the seconds from the first submission until the end of a chain: each task needs the one before."""
         began = time.perf_counter()
         last = await self.submit(on_pool(pool))
         for _ in range(length - 1):
@@ -157,9 +159,9 @@ class Rota:
         assert task.status is not None and task.status.phase == "Succeeded", task.status
         return time.perf_counter() - began
 
-    async def queue(self, pool: Pool, count: int) -> tuple[float, list[asyncio.Future[Heard]]]:
-        """Tasks for a pool without workers: how long it takes until all are written down as waiting."""
-        began, left, ends = time.perf_counter(), count, list[asyncio.Future[Heard]]()
+    async def queue(self, pool: Pool, count: int) -> tuple[float, list[asyncio.Future[Finished]]]:
+        """Submit tasks to a pool without workers. Returns the seconds until all are Queued, and their ends."""
+        began, left, ends = time.perf_counter(), count, list[asyncio.Future[Finished]]()
 
         async def write() -> None:
             nonlocal left
@@ -173,11 +175,11 @@ class Rota:
                 await asyncio.sleep(POLL_SECONDS)
         return time.perf_counter() - began, ends
 
-    async def drain(self, pool: Pool, ends: Sequence[asyncio.Future[Heard]], count: int) -> float:
-        """Have it run what waits: tasks a second, over so many of them."""
+    async def drain(self, pool: Pool, ends: Sequence[asyncio.Future[Finished]], count: int) -> float:
+        """Give a pool with a backlog its workers. Returns the tasks per second over this number of tasks."""
         done, times = asyncio.Event(), list[float]()
 
-        def count_it(_: asyncio.Future[Heard]) -> None:
+        def count_it(_: asyncio.Future[Finished]) -> None:
             times.append(time.perf_counter())
             if len(times) == SKIPPED + count:
                 done.set()

@@ -1,4 +1,4 @@
-"""Redis and PostgreSQL for the peers that need one: private to a run, set up as they come, and gone at its end."""
+"""Redis and PostgreSQL for the peers: private to a run, in their default configuration, removed at its end."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ POLL_SECONDS = 0.02
 DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of Linux."""
 SNAPSHOTS = "3600 1 300 100 60 10000"
-"""When Redis writes to disk unless it is told otherwise; between these, what it has is in memory only."""
+"""Redis' default times of writing to disk. Until the next one, changes are in memory only."""
 POSTGRES_FOLDERS = Path("/usr/lib/postgresql")
-"""Where Debian keeps its programs, a folder for each version."""
+"""The folder of Debian's PostgreSQL programs, with a folder for each version."""
 POSTGRES_USER = "postgres"
 
 _libc = ctypes.CDLL(None)
 
 
 class Absent(Exception):  # noqa: N818
-    """Something to compare with is not installed."""
+    """A program to compare with is not installed."""
 
 
 @contextlib.contextmanager
@@ -42,7 +42,10 @@ def running(
     user: str | None = None,
     end: signal.Signals = signal.SIGTERM,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process, and whatever it starts, until the end of the block; or of this process, however that comes."""
+    """Run a program until the end of the block, or of this process if that ends first.
+
+    Everything that the program has started ends with the block.
+    """
     with (folder / f"{Path(argv[0]).name}.log").open("ab") as log:
         process = subprocess.Popen(
             argv,
@@ -79,7 +82,7 @@ def wait_for(process: subprocess.Popen[bytes], folder: Path, is_up: Callable[[],
 
 @contextlib.contextmanager
 def redis() -> Iterator[str]:
-    """Its address."""
+    """Run Redis. Yields its URL."""
     program = shutil.which("redis-server")
     if program is None:
         raise Absent("redis-server is not here: apt install redis-server")
@@ -92,7 +95,7 @@ def redis() -> Iterator[str]:
 
 @contextlib.contextmanager
 def postgres() -> Iterator[str]:
-    """How to connect to it. It refuses to run as root, and then runs as the user that its package made."""
+    """Run PostgreSQL. Yields its URL. It refuses to run as root; then it runs as the user of its package."""
     programs = postgres_programs()
     user = POSTGRES_USER if os.geteuid() == 0 else None
     port = free_port()
@@ -122,7 +125,7 @@ def postgres() -> Iterator[str]:
             "-k",
             folder,
         ]
-        # Without clients in mind: SIGTERM would wait for them.
+        # SIGTERM would wait for clients.
         with running(argv, folder, user=user, end=signal.SIGINT) as process:
             ready: list[str | Path] = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
             wait_for(process, folder, lambda: subprocess.run(ready, capture_output=True, check=False).returncode == 0)

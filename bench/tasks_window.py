@@ -1,4 +1,4 @@
-"""What is measured of any subject: tasks that are over within a while, once it is under way."""
+"""A window of time in which finished tasks count, for every subject of a benchmark."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import time
 from typing import NamedTuple
 
 WARM_SECONDS = 0.1
-"""From the first that is over to those that count: some are slow to wake up."""
+"""Time from the first finished task until tasks count, because some subjects are slow at first."""
 SAMPLES_MIN = 5
-"""The while is longer for what is slower."""
+"""A window is open until it has this number of tasks, even beyond its time."""
 
 
 class Load(NamedTuple):
-    """In milliseconds from the call that submits, in order."""
+    """Measurements of a window: sorted milliseconds since the submission."""
 
     per_second: float
     until_assigned: list[float]
-    """Until it is written down that it has a worker; empty where there is no such thing."""
+    """Until the assignment to a worker is stored; empty for subjects without one."""
     until_running: list[float]
     until_result: list[float]
 
 
 class Window:
-    """Tell it of every task that is over; go on while it is open."""
+    """Collects finished tasks. Record each with `over`, and go on while `is_open`."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -36,7 +36,7 @@ class Window:
         return time.perf_counter() < self._until or len(self._result) < SAMPLES_MIN
 
     def over(self, *, running: float, result: float, assigned: float | None = None) -> None:
-        """In seconds from the call that submitted it."""
+        """Record a finished task. Times are seconds since its submission."""
         now = time.perf_counter()
         if self._since == math.inf:
             self._since = now + WARM_SECONDS

@@ -1,8 +1,7 @@
-"""Projects under test: `python -m bench.testing [--quick] [--json FILE]`.
+"""Benchmark of projects under test: `python -m bench.testing [--quick] [--json FILE]`.
 
-A month of virtual time in `rota.testing`, with the controllers of a server. What is measured is the CPU time of this
-process while time passes, which other work on the machine changes less than the time on the wall. Each project is run
-three times, of which the best counts.
+A month of virtual time passes in `rota.testing`, with the controllers of a server. The figure is the CPU time of this
+process meanwhile, which other work on the machine changes less than wall time. The best of three runs counts.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Subject(NamedTuple):
     schedule: str
     cron: str
     a_day: int
-    """Ticks."""
+    """Ticks of the schedule."""
 
 
 SUBJECTS = {
@@ -52,7 +51,7 @@ SUBJECTS = {
 
 
 class Figures(NamedTuple):
-    """Of one project."""
+    """The figures of one project."""
 
     runs: int
     cpu_seconds: float
@@ -60,7 +59,7 @@ class Figures(NamedTuple):
 
 
 def run(subject: Subject, days: int) -> Figures:
-    """Let so many days pass."""
+    """Let this number of days pass in a project."""
     with Project(subject.text.format(cron=subject.cron), at=START) as project:
         gc.collect()
         wall, cpu = time.perf_counter(), time.process_time()

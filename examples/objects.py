@@ -1,7 +1,7 @@
-"""A control plane in one process: objects are declared, two managers share one, a watch shows everything live.
+"""A control plane in one process: declare objects, share one between two managers, and watch the changes.
 
-Run it with `.venv/bin/python examples/objects.py`, after `make run` or `make test` has set that up. The store is a real
-file in a temporary directory, opened again at the end.
+Run it with `.venv/bin/python examples/objects.py`, after `make run` or `make test`. The store is a file in a temporary
+folder, which is opened a second time at the end.
 """
 
 from __future__ import annotations

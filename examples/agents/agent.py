@@ -1,7 +1,7 @@
-"""A small agent: it reads what it is told, does some work on the repository, and says what came of it.
+"""A small agent: it reads a prompt, works on the repository, and reports its result.
 
-Any program can be one: the prompt is on its standard input, the tree is where it starts. A line `::rota output
-NAME=VALUE` is an output, which tasks that depend on this one can use.
+Any program can be an agent. Its standard input is the prompt, its working directory the tree. A line `::rota output
+NAME=VALUE` makes an output, which tasks that depend on this one can use.
 """
 
 import os

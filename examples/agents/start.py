@@ -1,6 +1,6 @@
-"""Three warm workers on a git repository, and twenty tasks for them: `python examples/agents/start.py`.
+"""Run twenty tasks on three warm workers with a git repository: `python examples/agents/start.py`.
 
-Makes the repository in the server's home, declares the pool and the tasks, and shows how they go. The server has to
+Makes the repository in the server's home, declares the pool and the tasks, and prints their progress. The server must
 run.
 """
 
@@ -25,7 +25,7 @@ LABELS = {"example": "agents"}
 
 
 def make_repository(folder: Path) -> str:
-    """A repository with the agent in it; its address."""
+    """Make a repository with the agent in it. Returns its URL."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     shutil.copy(HERE / "agent.py", folder)
@@ -54,7 +54,11 @@ def pool(namespace: str, repository: str) -> list[dict[str, Any]]:
 
 
 def tasks(namespace: str, run: str) -> list[dict[str, Any]]:
-    """For each feature a plan, then code and documents on one branch, one at a time, then a test; then a release."""
+    """Return the tasks of a release.
+
+    For each feature: a plan; then code and documents on one branch, one at a time; then a test. The release follows all
+    of them.
+    """
     found = []
 
     def add(name: str, prompt: str, *needs: str, branch: str = "") -> str:
@@ -67,9 +71,9 @@ def tasks(namespace: str, run: str) -> list[dict[str, Any]]:
     tests = []
     for feature in FEATURES:
         plan = add(f"plan-{feature}", f"Plan the {feature}.")
-        said = f"{{{{ tasks.{plan}.outputs.commit }}}}"
-        code = add(f"code-{feature}", f"Write the {feature}, as planned in {said}.", plan, branch=feature)
-        text = add(f"docs-{feature}", f"Document the {feature}, as planned in {said}.", plan, branch=feature)
+        commit = f"{{{{ tasks.{plan}.outputs.commit }}}}"
+        code = add(f"code-{feature}", f"Write the {feature}, as planned in {commit}.", plan, branch=feature)
+        text = add(f"docs-{feature}", f"Document the {feature}, as planned in {commit}.", plan, branch=feature)
         tests.append(add(f"test-{feature}", f"Test the {feature}.", code, text))
     merge = add("merge", "Merge everything.", *tests)
     log = add("changelog", "Write the changelog.", merge)
@@ -92,7 +96,7 @@ def show(update: Update[Task]) -> None:
 
 
 async def start(client: Client, home: Path, namespace: str = "default") -> bool:
-    """Returns when all tasks are over: whether all went well."""
+    """Submit the tasks and wait until all are over. Returns True if all have succeeded."""
     repository = await asyncio.to_thread(make_repository, home / "examples" / "shop")
     for one in pool(namespace, repository):
         await client.apply(one, manager="example", force=True)
@@ -101,7 +105,7 @@ async def start(client: Client, home: Path, namespace: str = "default") -> bool:
     over: dict[str, str] = {}
     done = asyncio.Event()
 
-    def heard(update: Update[Task]) -> None:
+    def on_update(update: Update[Task]) -> None:
         show(update)
         if update.key.name in names and update.new is not None and update.new.over():
             over[update.key.name] = update.new.status.phase or "" if update.new.status is not None else ""
@@ -109,7 +113,7 @@ async def start(client: Client, home: Path, namespace: str = "default") -> bool:
                 done.set()
 
     async with Cache(client, Task, namespace=namespace) as cache:
-        cache.subscribe(heard)
+        cache.subscribe(on_update)
         for one in wanted:
             await client.create(one)
         await done.wait()
@@ -119,13 +123,13 @@ async def start(client: Client, home: Path, namespace: str = "default") -> bool:
 async def main() -> None:
     client = Client.connect(home=HOME, manager="example")
     try:
-        well = await start(client, HOME)
+        succeeded = await start(client, HOME)
     except ConnectionFailed as error:
         raise SystemExit(str(error)) from None
     finally:
         await client.close()
-    print("all 20 tasks are done" if well else "not all went well: rota get tasks -l example=agents")
-    raise SystemExit(0 if well else 1)
+    print("all 20 tasks are done" if succeeded else "not all went succeeded: rota get tasks -l example=agents")
+    raise SystemExit(0 if succeeded else 1)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What `make run` shows: a project, a function called, a pool at work, a claim, a worker lost, and the clock.
+"""The demo of `make run`: a project, a function, a pool at work, a claim, a lost worker, and schedules.
 
-Starts a server in the home ($ROTA_HOME, else ~/.rota) and tells that in about twenty seconds. On a terminal it then
-shows what happens until Ctrl-C; anywhere else it ends with the story. What it made is in a namespace of its own, and
-goes at the end; so does the server, and all that it runs. Arguments are those of `rota up`.
+Starts a server in the home ($ROTA_HOME, else ~/.rota) and shows all this in about twenty seconds. On a terminal it then
+prints what happens until Ctrl-C; elsewhere it ends. At the end it removes its namespace, and stops the server with all
+that it runs. Arguments are those of `rota up`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from rota.client import Cache, ConnectionFailed, Update
 HOME = Path(os.environ.get("ROTA_HOME") or Path.home() / ".rota")
 PORTS = (7443, 7480)
 LABEL = "rota.dev/demo"
-"""Of the namespace that the demo made, and may take away."""
+"""The label of a namespace that the demo made, and may delete."""
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EMPTY_SECONDS_MAX = 10.0
-"""What it may take until nothing is in the namespace any more."""
+"""Time for a deleted namespace to be gone."""
 
 
 def ports() -> list[str]:
-    """The usual ones, or any if something else has those."""
+    """Return options for free ports, or none if the default ports are free."""
     try:
         for port in PORTS:
             with socket.socket() as probe:
@@ -46,7 +46,7 @@ def ports() -> list[str]:
 
 
 async def fresh_namespace(client: Client) -> None:
-    """A demo that was killed has left its own. One that somebody else made is not ours to take away."""
+    """Create the demo's namespace. One that a killed demo left is deleted first; anybody else's is an error."""
     try:
         found = await client.get(Namespace, NAMESPACE)
     except ApiError as error:
@@ -62,15 +62,15 @@ async def fresh_namespace(client: Client) -> None:
 
 
 async def remove_namespace(client: Client) -> None:
-    """With all that is in it."""
+    """Delete the demo's namespace with everything in it, and wait until it is gone."""
     gone = asyncio.Event()
 
-    def heard(update: Update[Namespace]) -> None:
+    def on_update(update: Update[Namespace]) -> None:
         if update.key.name == NAMESPACE and update.new is None:
             gone.set()
 
     async with Cache(client, Namespace) as cache:
-        cache.subscribe(heard)
+        cache.subscribe(on_update)
         try:
             await client.delete(Namespace, NAMESPACE)
         except ApiError as error:
@@ -90,17 +90,17 @@ async def show(screen: Screen, edge: str) -> None:
         raise
     try:
         with tempfile.TemporaryDirectory(prefix="rota-demo-") as folder:
-            await Story(screen, client, HOME, Path(folder), edge).tell()
+            await Story(screen, client, HOME, Path(folder), edge).run()
     finally:
         screen.say(f"everything that the demo made is ended and taken away; the server's home, {HOME}, stays")
-        # Also when the server has gone meanwhile.
+        # The server may have ended meanwhile.
         with contextlib.suppress(ConnectionFailed, ApiError):
             await remove_namespace(client)
         await client.close()
 
 
 async def main() -> int:
-    """Whatever ends it, the server does not outlive it."""
+    """Run the server and the demo. The server ends with the demo, however that ends."""
     task = asyncio.current_task()
     assert task is not None
     for one in ENDINGS:
@@ -130,13 +130,13 @@ async def main() -> int:
 async def show_beside(server: asyncio.subprocess.Process) -> int:
     screen = Screen()
     assert server.stdout is not None
-    said = (await server.stdout.readline()).decode().strip()
-    edge = re.search(r"http://\S+:\d+", said)
+    first_line = (await server.stdout.readline()).decode().strip()
+    edge = re.search(r"http://\S+:\d+", first_line)
     if edge is None:
         code = await server.wait()
         screen.say(f"No demo without a server. To see it in a home of its own: ROTA_HOME={other_home()} make run")
         return code
-    screen.say(said)
+    screen.say(first_line)
     showing = asyncio.create_task(show(screen, edge[0]))
     ending = asyncio.create_task(server.wait())
     try:

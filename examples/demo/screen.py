@@ -1,4 +1,4 @@
-"""What the demo shows: lines, with colours on a terminal and plain anywhere else, and what is seen to happen."""
+"""The output of the demo: lines, coloured on a terminal, and lines for observed changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESULT_CHARS_MAX = 120
 
 
 class Screen:
-    """Every line is whole, whoever writes at the same time."""
+    """Prints whole lines, whichever tasks print at the same time."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
@@ -38,39 +38,39 @@ class Screen:
         for line in text.splitlines():
             self.say(f"    {line}", "dim")
 
-    def seen(self, word: str, about: str, what: str) -> None:
-        """Something has happened; said once, however often it is heard of."""
+    def change(self, word: str, about: str, what: str) -> None:
+        """Print a change of an object, unless it is the last one printed of it."""
         if self._last.get(f"{word} {about}") != what:
             self._last[f"{word} {about}"] = what
             self.console.print(Text.assemble("  ", (f"{word:<{WORD_CHARS}}", STYLES[word]), f"{about}: {what}"))
 
 
 class Watching:
-    """Makes lines of what changes in the demo's namespace. Subscribe its methods to caches."""
+    """Prints changes in the demo's namespace. Subscribe its methods to caches."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self.is_closing = False
-        """Then what goes is no news."""
+        """True while the demo deletes its objects, which is not printed."""
 
     def pool(self, update: Update[WorkerPool]) -> None:
         status = update.new.status if update.new is not None else None
         if status is not None and status.replicas and not self.is_closing:
-            self._screen.seen("pool", update.key.name, f"{status.ready_replicas} of {status.replicas} workers ready")
+            self._screen.change("pool", update.key.name, f"{status.ready_replicas} of {status.replicas} workers ready")
 
     def worker(self, update: Update[Instance]) -> None:
-        """Only what a person would notice: that one was lost, and that it is back."""
+        """Print restarts of a worker only."""
         new = update.new
         if new is None or new.status is None or self.is_closing:
             return
         before = update.old.status.restarts if update.old is not None and update.old.status is not None else 0
         if new.status.restarts > (before or 0):
-            self._screen.seen("worker", update.key.name, f"ended, and is started again ({new.status.restarts})")
+            self._screen.change("worker", update.key.name, f"ended, and is started again ({new.status.restarts})")
 
     def claim(self, update: Update[Claim]) -> None:
         status = update.new.status if update.new is not None else None
         if status is not None and status.phase in ("Bound", "Released"):
-            self._screen.seen("claim", update.key.name, f"{status.phase}, {status.instance_name}")
+            self._screen.change("claim", update.key.name, f"{status.phase}, {status.instance_name}")
 
     def task(self, update: Update[Task]) -> None:
         task, status = update.new, update.new.status if update.new is not None else None
@@ -79,10 +79,10 @@ class Watching:
         ticks = [one.name for one in task.metadata.owner_references if one.kind == Schedule.api.name]
         if ticks and task.over():
             took = f" on {status.instance_name}" if status.instance_name else ""
-            self._screen.seen("tick", ticks[0], f"{status.phase}{took}{_result(task)}  [{task.metadata.name}]")
+            self._screen.change("tick", ticks[0], f"{status.phase}{took}{_result(task)}  [{task.metadata.name}]")
         elif not ticks and task.spec.function is None:
             where = f" on {status.instance_name}" if status.instance_name else ""
-            self._screen.seen("task", task.metadata.name, f"{status.phase}{where}{_result(task)}")
+            self._screen.change("task", task.metadata.name, f"{status.phase}{where}{_result(task)}")
 
 
 def _result(task: Task) -> str:

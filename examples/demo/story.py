@@ -1,4 +1,4 @@
-"""The demo, chapter by chapter: each shows what somebody would type, or the few lines of Python that do it."""
+"""The chapters of the demo: each shows a command, or a few lines of Python."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ TASKS = {
     "test-browser": ("sleep 0.8; echo passed", ("build",)),
     "release": ("echo released", ("test-unit", "test-browser")),
 }
-"""Their scripts, and what each needs."""
+"""The script of each task, and the tasks that it needs."""
 
 
 class Failed(Exception):  # noqa: N818 - says what became of it
-    """The story cannot be told to its end."""
+    """The demo cannot go on."""
 
 
 class Story:
-    """Told once. On a terminal, what happens is then shown until Ctrl-C; anywhere else that is the end."""
+    """The demo, once from start to end. On a terminal, it then prints changes until Ctrl-C."""
 
     def __init__(self, screen: Screen, client: Client, home: Path, folder: Path, edge: str) -> None:
         self._screen = screen
@@ -50,7 +50,7 @@ class Story:
         self._watching = Watching(screen)
         self._run = os.urandom(2).hex()
 
-    async def tell(self) -> None:
+    async def run(self) -> None:
         async with AsyncExitStack() as stack:
             await self._watch(stack, WorkerPool, self._watching.pool)
             await self._watch(stack, Instance, self._watching.worker)
@@ -66,9 +66,9 @@ class Story:
             finally:
                 self._watching.is_closing = True
 
-    async def _watch(self, stack: AsyncExitStack, kind: type[T], heard: Callable[[Update[T]], None]) -> None:
+    async def _watch(self, stack: AsyncExitStack, kind: type[T], on_update: Callable[[Update[T]], None]) -> None:
         cache = await stack.enter_async_context(Cache(self._client, kind, namespace=NAMESPACE))
-        cache.subscribe(heard)
+        cache.subscribe(on_update)
 
     # The chapters.
 
@@ -143,7 +143,7 @@ class Story:
         self._screen.say()
 
     async def _go_on(self) -> None:
-        """A call now and then, beside what the clock does by itself."""
+        """Call the function now and then, while schedules tick."""
         with self._screen.console.status("") as status:
             turns = 0
             while True:
@@ -160,13 +160,13 @@ class Story:
         left = min(times).timestamp() - time.time() if times else 0.0
         return f"the next tick in {max(left, 0.0):.0f} s"
 
-    # How things are done.
+    # Commands and calls.
 
     async def _call(self, name: str) -> None:
         url = f"{self._edge}/{NAMESPACE}/hello/?name={name.replace(' ', '%20')}"
         began = time.perf_counter()
         answer = await asyncio.to_thread(_got, url)
-        self._screen.seen("call", url, f"{answer} in {(time.perf_counter() - began) * 1000:.1f} ms")
+        self._screen.change("call", url, f"{answer} in {(time.perf_counter() - began) * 1000:.1f} ms")
 
     async def _rota(self, *arguments: str, shown: bool = True, here: bool = True) -> str:
         own = ["-n", NAMESPACE, "--home", str(self._home)] if here else []

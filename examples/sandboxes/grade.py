@@ -16,7 +16,7 @@ SECONDS_MAX = 10
 
 
 async def grade(client: rota.Client, name: str) -> str:
-    """Run an answer where it can do no harm."""
+    """Run an answer in a sandbox, where it can do no harm."""
     async with client.claim("boxes") as box:
         await box.files.write_text("answer.py", ANSWERS[name])
         await box.files.write_text("check.py", CHECK)

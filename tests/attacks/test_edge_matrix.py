@@ -24,7 +24,7 @@ from rota.engine import StoreObjects
 from rota.engine.clock import RealClock
 from rota.registry import WriteOptions
 from rota.server.calls import CallHandler
-from rota.server.edge import DOORS, Door, Edge
+from rota.server.edge import EDGE_ROUTES, Edge, EdgeRoute
 from rota.server.gateway_server import ENDPOINTS
 from rota.server.http import Request, Response
 from tests.attacks.conftest import TENANT
@@ -44,7 +44,7 @@ EDGE: dict[str, Set[str]] = {
 """Who is let in to the edge, by whatever a function is that is not public."""
 
 
-def _door(door: Door) -> str:
+def _door(door: EdgeRoute) -> str:
     return f"{','.join(door.methods)} {door.pattern}"
 
 
@@ -137,11 +137,11 @@ async def outside(matrix: Matrix) -> AsyncIterator[Outside]:
 
 
 def test_a_door_says_who_is_let_in() -> None:
-    assert {_door(door) for door in DOORS} == EDGE.keys(), "say in EDGE who is let in"
+    assert {_door(door) for door in EDGE_ROUTES} == EDGE.keys(), "say in EDGE who is let in"
 
 
-@pytest.mark.parametrize("door", DOORS, ids=_door)
-async def test_to_get_in_by_the_edge(outside: Outside, door: Door) -> None:
+@pytest.mark.parametrize("door", EDGE_ROUTES, ids=_door)
+async def test_to_get_in_by_the_edge(outside: Outside, door: EdgeRoute) -> None:
     name = "call" if door.pattern.startswith("/-/calls") else IT
     path = door.pattern.format(namespace=TENANT, name=name).replace("*", "below")
     for method in door.methods or METHODS:

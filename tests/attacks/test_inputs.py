@@ -354,7 +354,7 @@ async def test_to_be_given_the_claim_that_an_admin_has_in_ones_name() -> None:
     claiming = cast(Any, SimpleNamespace(is_usable=lambda claim: True))
     asked = ClaimBody(name="mine")
     admin = User("admin", "admin")
-    known = ClaimRequests._known
+    known = ClaimRequests._earlier_claim
     assert await known(objects, claiming, ClaimBody(name="mine", holder="mallory"), admin, TENANT, "boxes") is claim
     with pytest.raises(ApiError) as refused:
         await known(objects, claiming, asked, User("mallory", "deployer", TENANT), TENANT, "boxes")

@@ -18,4 +18,4 @@ async def test_nothing_acknowledged_is_lost_and_no_event_is_missed_or_repeated_w
     assert ledger.kills >= KILLS
     assert ledger.errors > 0
     assert ledger.acknowledged > 10 * KILLS
-    assert 0 < ledger.compacted < ledger.seen
+    assert 0 < ledger.compacted < ledger.persisted

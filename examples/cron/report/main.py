@@ -1,4 +1,4 @@
-"""Sums up orders, in words that people read, and signs the report."""
+"""Sums up orders in words for people, and signs the report."""
 
 import hashlib
 import hmac

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None, *, connect: Connect | None = None) -> int:
-    """Run a command line. Returns the exit code. `connect` replaces the connection to the server that is meant."""
+    """Run a command line. Returns the exit code. `connect` replaces the connection to the chosen server."""
     try:
         from rota.cli.app import run
 

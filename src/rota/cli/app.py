@@ -161,7 +161,7 @@ def run(argv: list[str], connect: Connect | None) -> int:
 
 def _refuse(error: Any, begun: str) -> int:
     if error.ctx is not None and error.message == error.ctx.get_help():
-        # A group of commands without one of them: its help is the answer.
+        # A group was named without a command: print the help of the group.
         error.show()
     else:
         complain(unparsed(error, begun))

@@ -20,9 +20,9 @@ async def apply(
     session: Session,
     filename: Files = None,
     force: Force = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change, and change nothing.")] = False,
 ) -> None:
-    """Make objects be as manifests say. All are checked, here and by the server, before the first is written."""
+    """Create or change the objects of manifests. All are checked, here and by the server, before one is written."""
     found = manifests(filename, session.settings.namespace)
     async with session.client() as client:
         try:

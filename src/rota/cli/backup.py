@@ -23,9 +23,9 @@ COPY_SECONDS_MAX = 3600.0
 async def backup(
     session: Session,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
-    """Save everything that a running server has, into one file. The server goes on meanwhile."""
+    """Save all data of a running server into one file. The server goes on meanwhile."""
     from rota.cli.gateway import backend_of, of_rota_only
 
     if file.exists() and not overwrite:
@@ -66,7 +66,7 @@ def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `rota backup FILE` wrote.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Replace everything that the server has by a backup. The server must be stopped."""
+    """Replace everything that the server stores by a backup. The server must be stopped."""
     from rota.server.audit import record_offline
     from rota.server.controllers import RESTORED
     from rota.server.home import Home

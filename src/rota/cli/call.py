@@ -44,7 +44,9 @@ async def call(
     path: Annotated[
         str | None,
         typer.Option(
-            "--path", metavar="PATH", help="Make it the event of an HTTP request of this path; the data is its body."
+            "--path",
+            metavar="PATH",
+            help="Make the event that of an HTTP request with this path; the data is its body.",
         ),
     ] = None,
     method: Annotated[
@@ -57,13 +59,12 @@ async def call(
         ),
     ] = "",
     follow: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Wait for what it returns, or only print the task's name.")
+        bool, typer.Option("--wait/--no-wait", help="Wait for the result, or only print the task's name.")
     ] = True,
 ) -> int:
-    """Call a function, and print what it returns.
+    """Call a function, and print its result. Its output goes to standard error.
 
-    What it writes meanwhile goes to standard error. The call is a task: whoever may make tasks may call, also where the
-    edge cannot be reached.
+    The call is a task: users who may create tasks may call, even where the edge cannot be reached.
     """
     from rota.control.functions.call_tasks import label_of
 
@@ -102,7 +103,7 @@ class _CallFollower(Follower):
 
     def _write(self, lines: list[str]) -> None:
         if lines:
-            with self._status_line.aside():
+            with self._status_line.cleared():
                 sys.stderr.write("".join(f"{one}\n" for one in lines))
                 sys.stderr.flush()
 

@@ -17,7 +17,7 @@ from rota.registry import ApiError
 
 @command
 async def cancel(session: Session, which: Targets = None, selector: Selector = "") -> int:
-    """Ask tasks to end. One that has not begun never does; one that is over already stays as it is."""
+    """Ask tasks to end. A task that has not begun never begins; a task that is over stays as it is."""
     if selector and which and targets(which) != [Target(Task.api)]:
         raise bad_usage("a name does not go with --selector")
     if not which and not selector:

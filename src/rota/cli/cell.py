@@ -24,7 +24,7 @@ from rota.registry.system import SYSTEM_NAMESPACE
 app = typer.Typer(cls=Group, help="Join cells to a hub, and manage them.", rich_markup_mode=None)
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?")
-CellName = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
+CellName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the cell.")]
 
 
 @app.callback(no_args_is_help=True)
@@ -37,7 +37,8 @@ async def join(
     session: Session,
     name: CellName,
     city: Annotated[
-        str, typer.Option("--city", metavar="CODE", help="Name its city, such as dfw. Required for a new cell.")
+        str,
+        typer.Option("--city", metavar="CODE", help="Name the city of the cell, such as dfw. Required for a new cell."),
     ] = "",
     url: Annotated[
         str,
@@ -48,7 +49,7 @@ async def join(
         ),
     ] = "",
 ) -> None:
-    """Print the one command that makes a server at a site this cell. Its token is good once, and for an hour.
+    """Print the command that joins the server of a site as this cell. Its token is valid once, for an hour.
 
     A cell that has joined before gets a new token, and its old one ends when it joins.
     """
@@ -121,7 +122,7 @@ async def _url(session: Session, client: Client) -> str:
 
 @command
 async def list_(session: Session) -> None:
-    """List the cells: where they are, how they are, and how much they run."""
+    """List the cells: their cities, their states, and how much they run."""
     async with session.client() as client:
         found = (await client.list(Cell)).items
     table = Columns(("CELL", "CITY", "STATE", "WEIGHT", "INSTANCES", "VERSION", "WHY"))
@@ -158,13 +159,16 @@ async def cordon(session: Session, name: CellName) -> None:
 
 @command
 async def uncordon(session: Session, name: CellName) -> None:
-    """Place in a cell again, after `cordon` or `drain`."""
+    """Place workloads in a cell again, after `cordon` or `drain`."""
     await _mark(session, name, {"cordoned": False, "drain": False}, "open: workloads are placed there again")
 
 
 @command
 async def drain(session: Session, name: CellName) -> None:
-    """Move what runs in a cell to other cells of its city, as far as these have room, one ready before one goes."""
+    """Move what runs in a cell to other cells of its city, as far as these have room.
+
+    Each instance is ready in its new cell before the old one ends.
+    """
     await _mark(
         session,
         name,
@@ -193,8 +197,8 @@ async def remove(
 ) -> None:
     """Remove a cell that has no placements left; with --lost, one that will never report again.
 
-    With --lost, what was placed there is placed in other cells. If the cell is only cut off, it goes on running what it
-    had: make sure that it does not.
+    With --lost, its placements move to other cells. If the cell is only cut off, it goes on running its instances: make
+    sure that it does not.
     """
     async with session.client() as client:
         await client.patch(Cell, name, {"spec": {"cordoned": True}})
@@ -243,11 +247,10 @@ async def _let_go(client: Client, bound: WorkloadDeployment) -> None:
 
 @command
 async def adopt(session: Session, name: CellName) -> None:
-    """Make a cell take the hub's state after the hub was restored from a backup, even where it is older than the
-    cell's.
+    """Make a cell take the hub's state after the hub was restored from a backup, even if it is older than the cell's.
 
-    Until then, the cell keeps what it knows better (condition `HubIsOlder`). Deployments that the hub does not know at
-    all stay: `status.orphans` of the Cell lists them.
+    Until then, the cell keeps its newer state (condition `HubIsOlder`). Deployments that the hub does not know at all
+    stay: `status.orphans` of the Cell lists them.
     """
     async with session.client() as client:
         await client.get(Cell, name)
@@ -263,7 +266,7 @@ async def adopt(session: Session, name: CellName) -> None:
 
 @command
 async def accept_hub(session: Session, name: CellName) -> None:
-    """Make this cell belong to the hub that answers now, where another one answered before."""
+    """Make this cell belong to the hub that answers now, in place of the one that answered before."""
     async with session.client() as client:
         await client.patch(Cell, name, {"status": {"hubID": None}}, subresource="status")
     print_line(f"cell.rota.dev/{name} takes what the hub binds to it, when it answers next")
@@ -279,7 +282,7 @@ async def drop(
         ),
     ],
 ) -> None:
-    """End a deployment in this cell that its hub does not know any more. One that the hub knows comes back."""
+    """End a deployment in this cell that its hub does not know any more. A deployment that the hub knows comes back."""
     namespace, _, name = deployment.partition("/")
     if not namespace or not name:
         raise bad_usage(f"{deployment!r} is no NAMESPACE/NAME")

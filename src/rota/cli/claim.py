@@ -27,7 +27,8 @@ SHELL = ("/bin/sh", "-c", "exec $(command -v bash || echo sh)")
 """Starts bash if it is installed, else sh."""
 PRIORITY_MAX = 1000
 LEASE_SECONDS = 60.0
-"""The lease of a claim that only this command uses. It is renewed, so this is how long a killed command holds it."""
+"""The lease of a claim that only this command uses. The command renews it, so the claim of a killed command ends this
+soon."""
 
 
 @command
@@ -53,7 +54,7 @@ async def claim(
         typer.Option(
             "--lease",
             metavar="SPAN",
-            help="Hold it this long if this command dies: 30s, 5m; without it, 1m, or 1h with --name or --keep.",
+            help="Keep the hold this long if this command dies: 30s, 5m; without it, 1m, or 1h with --name or --keep.",
         ),
     ] = "",
     wait: Annotated[
@@ -84,7 +85,9 @@ async def claim(
     tty: Annotated[bool, typer.Option("--tty", "-t", help="Give the command a terminal.")] = False,
     keep: Annotated[
         bool,
-        typer.Option("--keep", "--detach", help="Keep it held at the end, until its lease is over or it is released."),
+        typer.Option(
+            "--keep", "--detach", help="Keep the claim at the end, until its lease is over or it is released."
+        ),
     ] = False,
 ) -> int:
     """Claim an idle instance of a pool, run a command in it or open a shell, and give it back.

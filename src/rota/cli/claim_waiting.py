@@ -39,7 +39,7 @@ async def _report(client: Client, claim_context: ClaimContext, pool: str) -> Non
             step = await _step(client, claim_context)
             if step["state"] == "Failed":
                 return  # The claim itself raises the error.
-            lasting, message = _why(step)
+            lasting, message = _compared_and_message(step)
         except (ApiError, ConnectionFailed):
             lasting, message = "unknown", f"waits for an instance of WorkerPool/{pool}"
             if reported is not None:
@@ -56,9 +56,8 @@ async def _step(client: Client, claim_context: ClaimContext) -> dict[str, Any]:
     return step
 
 
-def _why(step: dict[str, Any]) -> tuple[object, str]:
-    """Return the part of a step that is compared, and its message. Counts and times are left out of the first: they
-    always change."""
+def _compared_and_message(step: dict[str, Any]) -> tuple[object, str]:
+    """Return what identifies a step and its causes, without counts and times, which always change; and the message."""
     message = step.get("message") or "waits"
     causes = [one for one in step.get("causes", ()) if not one.get("hidden")]
     lines = [message, *(f"  {one['name']}: {one.get('message') or one['state']}" for one in causes)]

@@ -87,9 +87,9 @@ def complain(message: str) -> None:
 
 
 def explained(error: Exception, *, only_looks: bool = False) -> tuple[int, str]:
-    """Return the exit code and the message of an error. An unforeseen one is raised again, because it is a bug.
+    """Return the exit code and the message of an error. An unforeseen error is a bug, and is raised again.
 
-    `only_looks`: the command never changes anything, so the message need not say that it did not.
+    With `only_looks`, the command changes nothing in any case, so the message does not say so.
     """
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]

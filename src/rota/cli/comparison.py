@@ -41,7 +41,7 @@ class FieldChange(Struct, frozen=True, rename="camel"):
 
 
 class Changed(Struct, frozen=True, rename="camel"):
-    """One object of the manifests, and the fields of it that would change."""
+    """One object of the manifests, and its fields that would change."""
 
     id: str
     name: str
@@ -68,12 +68,12 @@ async def compare(
     objects = [_changed(id_, one) for id_, one in planned.items()]
     create, change, unchanged = (sum(one.what == what for one in objects) for what in WHAT.values())
     namespaces = sorted({namespace for id_ in planned if (namespace := id_.split("/", 2)[1])})
-    there, unreadable = await _there(client, namespaces)
+    there, unreadable = await _existing(client, namespaces)
     server = ServerState(there, {id_: one.planned for id_, one in planned.items()}, unreadable)
     return Difference(context, create, change, unchanged, objects), server
 
 
-async def _there(client: Client, namespaces: list[str]) -> tuple[dict[str, Object], list[Kind]]:
+async def _existing(client: Client, namespaces: list[str]) -> tuple[dict[str, Object], list[Kind]]:
     """Return the objects of these namespaces and of the whole server, and the kinds that may not be read."""
     there: dict[str, Object] = {}
     unreadable: list[Kind] = []

@@ -21,9 +21,10 @@ POLL_SECONDS = 0.1
 async def crds(
     session: Session,
     output: Output = ManifestFormat.yaml,
-    install: Annotated[bool, typer.Option("--install", help="Put them on the cluster of --context instead.")] = False,
+    install: Annotated[bool, typer.Option("--install", help="Install them on the cluster of --context.")] = False,
     within: Annotated[
-        str, typer.Option("--timeout", metavar="SPAN", help="Wait at most this long for the cluster to serve them.")
+        str,
+        typer.Option("--timeout", metavar="SPAN", help="Wait at most this long for the cluster to serve the kinds."),
     ] = "60s",
 ) -> None:
     """Print the kinds as CustomResourceDefinitions, or install them on a Kubernetes cluster."""

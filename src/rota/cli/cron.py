@@ -23,7 +23,7 @@ def cron(
     session: Session,
     text: Annotated[str, typer.Argument(metavar="CRON", help='Five fields in quotes, such as "*/5 * * * *".')],
     zone: Annotated[
-        str, typer.Option("--tz", metavar="ZONE", help="Set its time zone, such as Europe/Berlin.")
+        str, typer.Option("--tz", metavar="ZONE", help="Set the time zone, such as Europe/Berlin.")
     ] = "UTC",
     count: Annotated[
         int, typer.Option("--count", "-c", metavar="NUMBER", min=1, max=COUNT_MAX, help="Show this number of runs.")

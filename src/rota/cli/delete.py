@@ -58,7 +58,7 @@ async def delete(
         Cascade,
         typer.Option(
             "--cascade",
-            help="Delete objects that belong to it after it (background), before it (foreground), or never (orphan).",
+            help="Delete dependent objects after the owner (background), before it (foreground), or never (orphan).",
         ),
     ] = Cascade.background,
     wait: Annotated[
@@ -68,7 +68,7 @@ async def delete(
         bool, typer.Option("--ignore-not-found", help="Do not fail if an object does not exist.")
     ] = False,
 ) -> int:
-    """Delete objects, by name, by label, or as manifests name them."""
+    """Delete objects by name or by label, or those in manifests."""
     if filename and (which or selector or all_):
         raise bad_usage("-f names the objects: it does not go with kinds, names, --selector or --all")
     async with session.client() as client:
@@ -89,7 +89,7 @@ async def delete(
                 print_line(f"{reference(kind, name)} is being deleted")
         async with asyncio.TaskGroup() as group:
             for kind, uids in waiting.items():
-                group.create_task(_gone(client, kind, uids))
+                group.create_task(_wait_until_gone(client, kind, uids))
     return FAILED if None in asked else 0
 
 
@@ -128,7 +128,7 @@ async def _ask(client: Client, each: Doomed, propagation: Propagation, *, lenien
     return uid
 
 
-async def _gone(client: Client, kind: Kind, uids: dict[Key, str]) -> None:
+async def _wait_until_gone(client: Client, kind: Kind, uids: dict[Key, str]) -> None:
     """Return when all of these objects are gone."""
     left = dict(uids)
     async with contextlib.aclosing(follow_named(client, kind, uids)) as changes:

@@ -24,9 +24,9 @@ WAIT = "2m"
 async def deploy(
     session: Session,
     filename: ProjectFile = "rota.yaml",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change, and change nothing.")] = False,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Delete what this project created and its file no longer has.")
+        bool, typer.Option("--prune", help="Delete objects that this project created and its file no longer has.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
     take_over: Annotated[
@@ -36,14 +36,14 @@ async def deploy(
         bool, typer.Option("--no-wait", help="Do not wait until the server has loaded the functions.")
     ] = False,
     within: Annotated[
-        str, typer.Option("--timeout", metavar="SPAN", help="Wait at most this long for that: 30s, 5m, 1h.")
+        str, typer.Option("--timeout", metavar="SPAN", help="Wait at most this long for the functions: 30s, 5m, 1h.")
     ] = WAIT,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="Choose the format: json.")] = "",
 ) -> int:
-    """Make a server have what a project file declares. What the file leaves out stays as it is there.
+    """Create or change objects on a server to match a project file. What the file leaves out stays as it is.
 
-    The server loads each function once, also one that nobody calls. If one cannot be loaded, the reason is printed and
-    the exit code is 1; the version before goes on.
+    The server loads each function once, even if nobody calls it. If a function cannot be loaded, the reason is printed
+    and the exit code is 1; its previous version goes on.
     """
     from rota.cli.options import seconds
     from rota.manifest.project import load_project

@@ -38,10 +38,10 @@ async def dev(
     edge_port: EdgePort = None,
     image: Image = None,
 ) -> None:
-    """Deploy a project, and again whenever one of its files is saved, and show what it writes meanwhile.
+    """Deploy a project now and whenever one of its files is saved, and show its output.
 
-    A local server is started in the background if none runs; ports and image are for that one. Ctrl-C ends this, and
-    leaves the server and all that it runs.
+    A local server is started in the background if none runs; ports and image are for that server. Ctrl-C ends this
+    command; the server and all that it runs go on.
     """
     from rota.cli.dev_folder import Folder
     from rota.cli.dev_logs import Tail
@@ -70,8 +70,10 @@ async def dev(
 async def _have_server(
     session: Session, project: Path, port: int | None, edge_port: int | None, image: str | None
 ) -> Home | None:
-    """Return the home whose server is meant, and start the server if it does not run. None if another server is
-    meant."""
+    """Return the home of the local server, and start the server if it does not run.
+
+    Returns None if the command names another server.
+    """
     settings = session.settings
     if settings.context or settings.kubeconfig or os.environ.get("ROTA_CONTEXT") or sys.platform != "linux":
         return None
@@ -112,7 +114,7 @@ class States:
         self._task: asyncio.Task[None] | None = None
 
     def of(self, deployment: Deployment | None) -> None:
-        """Watch the functions of a deploy instead of those before; None stops watching."""
+        """Watch the functions of this deploy instead of those of the last one. None stops watching."""
         if self._task is not None:
             self._task.cancel()
         self._task = self._group.create_task(self._report(deployment)) if deployment is not None else None
@@ -141,8 +143,7 @@ async def _deploy_on_save(client: Client, file: str, folder: Folder, tail: Tail,
 
 
 async def _deploy(client: Client, file: str, tail: Tail, states: States, known: str) -> str:
-    """Deploy once, and print what is wrong, unless it is `known`. Returns why the server is away; empty if it is
-    not."""
+    """Deploy once, and print an error unless it is the `known` one. Returns the error of a server that is away."""
     from rota.client import ConnectionFailed
 
     try:

@@ -95,7 +95,7 @@ def _commented(text: str) -> str:
 
 
 def _located(error: ManifestError) -> str:
-    """Return the problems with the lines that they will be on below themselves."""
+    """Return the problems, with line numbers of the file in which they are written above the object."""
     above = HEADING.count("\n") + len(error.problems) + 1
     return "\n".join(
         f"line {each.line_number + above}: " + ": ".join(filter(None, (each.path, each.message)))

@@ -34,7 +34,7 @@ STARTS_AT_ONCE = 4
 CELLS = "cells"
 """The folder of their homes, in the home of the hub."""
 
-CellName = Annotated[str, typer.Argument(metavar="CELL", help="Its name, as dfw-1.")]
+CellName = Annotated[str, typer.Argument(metavar="CELL", help="The name of the cell, such as dfw-1.")]
 
 
 @app.callback(no_args_is_help=True)
@@ -75,10 +75,10 @@ async def up(
         ),
     ] = "",
 ) -> None:
-    """Start a hub in this home, and cells that join it. Those that run already are left as they are."""
+    """Start a hub in this home, and cells that join it. Running ones are left as they are."""
     check_local(session)
     hub = session.settings.home_path
-    known = _known(hub)
+    known = _stored_cells(hub)
     wanted = [*known, *(one for one in parsed(cities) if one not in known)]
     if not wanted:
         raise bad_usage("which cells? Say --cities dfw,lhr,sin:2")
@@ -101,7 +101,7 @@ async def up(
 
 @command
 async def status(session: Session) -> None:
-    """Show the servers of a fleet: whether each runs, and what its hub says of it."""
+    """Show the servers of a fleet: whether each runs, and the state of each cell at its hub."""
     check_local(session)
     hub = session.settings.home_path
     cells: dict[str, Cell] = {}
@@ -110,7 +110,7 @@ async def status(session: Session) -> None:
             cells = {one.metadata.name: one for one in (await client.list(Cell)).items}
     table = Columns(("SERVER", "CITY", "PROCESS", "STATE", "INSTANCES", "LINK"))
     rows: list[tuple[object, ...]] = [("hub", "", _pid(hub) or "down", "", "", "")]
-    for one in _known(hub):
+    for one in _stored_cells(hub):
         home = _home(hub, one.name)
         cell = cells.get(one.name)
         state, instances = (state_of(cell), cell.status.instances if cell.status else 0) if cell else ("", "")
@@ -120,7 +120,7 @@ async def status(session: Session) -> None:
 
 @command
 async def cut(session: Session, name: CellName) -> None:
-    """Cut a cell off from its hub: neither hears of the other, what is open between them ends, and both go on."""
+    """Cut a cell off from its hub: open connections between them end, no new ones begin, and both go on."""
     await _act(session, name, "cut")
     print_line(f"cell {name} is cut off: `rota fleet heal {name}` ends that")
 
@@ -144,7 +144,7 @@ async def kill(
     session: Session,
     name: CellName,
     keeper: Annotated[
-        bool, typer.Option("--keeper", help="Kill its keeper and instances, too, like a power cut.")
+        bool, typer.Option("--keeper", help="Kill the keeper and the instances, too, like a power cut.")
     ] = False,
 ) -> None:
     """Kill the server of a cell, at once. What it runs goes on, unless --keeper is given."""
@@ -167,7 +167,7 @@ async def down(session: Session) -> None:
     from rota.server.stopping import stop
 
     hub = session.settings.home_path
-    for one in _known(hub):
+    for one in _stored_cells(hub):
         await stop(Home(_home(hub, one.name)))
         print_line(f"cell {one.name} is down")
     await stop(Home(hub))
@@ -181,7 +181,7 @@ def _home(hub: Path, name: str) -> Path:
     return hub / CELLS / name
 
 
-def _known(hub: Path) -> list[Wanted]:
+def _stored_cells(hub: Path) -> list[Wanted]:
     """Return the cells that have a home here."""
     from rota.server.membership import Member
 
@@ -192,12 +192,12 @@ def _known(hub: Path) -> list[Wanted]:
 
 
 def _is_member(hub: Path, one: Wanted) -> bool:
-    return one in _known(hub)
+    return one in _stored_cells(hub)
 
 
 def _checked(hub: Path, name: str) -> Path:
-    if name not in {one.name for one in _known(hub)}:
-        names = ", ".join(one.name for one in _known(hub)) or "none"
+    if name not in {one.name for one in _stored_cells(hub)}:
+        names = ", ".join(one.name for one in _stored_cells(hub)) or "none"
         raise CommandError(f'there is no cell "{name}" in this fleet; there are {names}')
     return _home(hub, name)
 
@@ -220,7 +220,7 @@ def _kill_keeper(home: Path) -> None:
             os.kill(int(entry), signal.SIGKILL)
 
 
-# What is done to them.
+# Acts on cells.
 
 
 def _client(home: Path) -> Any:

@@ -58,10 +58,10 @@ async def follow(
         except (ApiError, ConnectionFailed) as error:
             if patience is None or not patience.has_answered:
                 raise
-            await patience.bear(error)
+            await patience.wait_to_retry(error)
             continue
         if patience is not None:
-            patience.is_there()
+            patience.record_answer()
         now = {key(obj): obj for obj in found}
         changed = [obj for at, obj in now.items() if at not in last or _version(last[at]) != _version(obj)]
         yield changed, [obj for at, obj in last.items() if at not in now]
@@ -78,7 +78,7 @@ async def follow(
                 continue
             if patience is None:
                 raise
-            await patience.bear(error)
+            await patience.wait_to_retry(error)
 
 
 async def _changes(client: Client, kind: Kind, version: str, where: dict[str, Any]) -> AsyncGenerator[Batch, None]:
@@ -101,7 +101,7 @@ async def follow_named(
 ) -> AsyncGenerator[tuple[Key, Object | None], None]:
     """Yield each of these objects, and again after each change; None for one that does not exist.
 
-    It takes one watch, however many they are.
+    One watch serves all of them.
     """
     namespaces = {namespace for namespace, _ in keys}
     namespace = namespaces.pop() if len(namespaces) == 1 else ALL_NAMESPACES

@@ -17,7 +17,7 @@ Verdict = Literal["Ready", "NotLoaded", "HeldUp", "Coming", "Gone", "Unobserved"
 PASSING = frozenset(("Loading", "Preparing", "Starting", "Updating", "InstanceCrashing", "DependencyNotReady"))
 """Reasons for not being ready that may pass by themselves."""
 HELD_UP_SECONDS = 2.0
-"""Time that another obstacle must last before it is reported: it may be about to pass."""
+"""Time that any other obstacle must last before it is reported, because it may pass soon."""
 UNOBSERVED_SECONDS = 10.0
 """Time for a controller to report on a function. It does so at once unless the controllers do not run."""
 
@@ -25,8 +25,11 @@ UNOBSERVED_SECONDS = 10.0
 class State(NamedTuple):
     """The state of a function's newest version.
 
-    NotLoaded: it cannot be loaded. HeldUp: it waits for something that does not exist. Coming: it is on its way.
-    Unobserved: no controller has reported on this generation. Gone: the function does not exist.
+    - `NotLoaded`: it cannot be loaded.
+    - `HeldUp`: it waits for something that does not exist.
+    - `Coming`: it is not loaded yet, for a reason that may pass.
+    - `Unobserved`: no controller has reported on this generation.
+    - `Gone`: the function does not exist.
     """
 
     verdict: Verdict
@@ -142,6 +145,6 @@ class Waiting:
             timer.cancel()
 
     def end(self) -> None:
-        """Report the others as they are."""
+        """Report the functions whose state is still undecided, as they are."""
         for name in sorted(self._undecided):
             self._decide(name)

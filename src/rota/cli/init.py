@@ -26,7 +26,7 @@ def init(
         str, typer.Argument(metavar="[FOLDER]", help="The folder, which is created if it does not exist.")
     ] = ".",
 ) -> None:
-    """Write a small project that runs, with comments to go on from. Files that are there are never replaced."""
+    """Write a small project that runs, with comments on its next steps. Existing files are never replaced."""
     top = Path(folder)
     wanted = contents(project_name(top))
     there = [name for name in wanted if (top / name).exists()]

@@ -32,8 +32,8 @@ async def log_pieces(
         try:
             async with aclosing(_frames(client, path, asked, position)) as coming:
                 async for frame in coming:
-                    patience.is_there()
-                    cell.is_there()
+                    patience.record_answer()
+                    cell.record_answer()
                     if frame.kind == frames.END:
                         return
                     if frame.kind == frames.DATA:
@@ -45,13 +45,13 @@ async def log_pieces(
             raise
         except (ConnectionFailed, ApiError) as error:
             if is_of_cell(error):
-                await _bear(cell, error)
+                await _wait_to_retry(cell, error)
                 continue
             if not patience.has_answered:
                 raise explained(error) from None
             if isinstance(error, ApiError) and error.code == 404 and position.text:
                 return  # The task or instance was deleted, and its log with it.
-            await patience.bear(error)
+            await patience.wait_to_retry(error)
 
 
 def is_of_cell(error: Exception) -> bool:
@@ -59,12 +59,12 @@ def is_of_cell(error: Exception) -> bool:
     return isinstance(error, ApiError) and error.code in PASSING and (error.details or {}).get("kind") == "cells"
 
 
-async def _bear(cell: Patience, error: ConnectionFailed | ApiError) -> None:
+async def _wait_to_retry(cell: Patience, error: ConnectionFailed | ApiError) -> None:
     """Wait for a cell that answered before. Raises the error if it did not, or takes too long."""
     if not cell.has_answered:
         raise error
     try:
-        await cell.bear(error)
+        await cell.wait_to_retry(error)
     except CommandError:
         raise error from None
 

@@ -58,13 +58,12 @@ async def logs(
         bool, typer.Option("--server", help="Show the log of the home's own server, whether it runs or not.")
     ] = False,
 ) -> int:
-    """Show the output of tasks, instances and calls of functions: of some, of all instances of a pool or a workload, or
-    of all calls of a function.
+    """Show the output of tasks, of instances, of all instances of a pool or a workload, or of all calls of a function.
 
-    The output of a task is kept as long as the task, whatever becomes of its worker. A call of a function is a task,
-    too: task/CALL is one call, fn/NAME all of them in the order in which they began, each line with its call and its
-    worker. What a worker wrote while it loaded the code, and pip while it installed the packages, belongs to no call:
-    -.
+    The output of a task is kept as long as the task, even if its worker is gone. A call of a function is a task, too:
+    task/CALL is one call, fn/NAME all of them in the order in which they began, each line with its call and its worker.
+    Output of a worker while it loads the code, and of pip while it installs packages, belongs to no call, and has - in
+    its place.
     """
     if server:
         if which or container:
@@ -140,7 +139,7 @@ async def _show(pieces: AsyncGenerator[bytes, None], prefix: Part | None) -> Non
 
 
 async def _show_one(pieces: AsyncGenerator[bytes, None], prefix: Part, away: set[str]) -> None:
-    """Show one log of several. If its cell is out of reach, one message says so, and the others go on."""
+    """Print one log of several. If its cell is out of reach, one message says so, and the others go on."""
     try:
         await _show(pieces, prefix)
     except ApiError as error:

@@ -27,7 +27,12 @@ STATES = {"Ready": "green", "Lost": "red", "Away": "yellow"}
 async def map_(
     session: Session,
     watch: Annotated[
-        bool, typer.Option("--watch/--once", "-w", help="Keep showing it. Without it, in a terminal, it is kept.")
+        bool,
+        typer.Option(
+            "--watch/--once",
+            "-w",
+            help="Keep the map up to date, or print it once. Default on a terminal: kept up to date.",
+        ),
     ] = sys.stdout.isatty(),
 ) -> None:
     """Show the cities, their cells and what runs in each: ● ready, ○ coming, ✕ failed."""

@@ -115,14 +115,14 @@ async def operator(
         typer.Option(
             "--network",
             metavar="host|none",
-            help="With --pods: the network of instances that do not say which. Without it, host: the cluster's.",
+            help="With --pods: the default network of instances. Without it, host: the cluster's.",
         ),
     ] = "",
 ) -> None:
     """Run the controllers here, for a server elsewhere: a Rota, or a cluster that has Rota's kinds.
 
-    Several may run: one leads, and when it ends another takes over within seconds. With --as-hub it is a hub for cells
-    elsewhere; with --cell, the cluster is a cell of a hub, and stays it.
+    Several may run: one leads, and when it ends another takes over within seconds. With --as-hub the operator is a hub
+    for cells elsewhere. With --cell the cluster joins a hub as a cell, and stays one.
     """
     from rota.server.operator import operate
 

@@ -45,7 +45,7 @@ FieldSelector = Annotated[
 ]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Select objects of all namespaces.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Go on with every change, until Ctrl-C.")]
-Force = Annotated[bool, typer.Option("--force", help="Take fields over that somebody else owns.")]
+Force = Annotated[bool, typer.Option("--force", help="Take over fields that another field manager owns.")]
 ProjectFile = Annotated[
     str,
     typer.Option("--filename", "-f", metavar="PATH", help="Read this project file, or the rota.yaml of this folder."),

@@ -20,11 +20,11 @@ T = TypeVar("T")
 AWAY = 3
 """The exit code when the server is not back in time and the state of the objects is unknown."""
 AWAY_SECONDS_MAX = 60.0
-"""Time that a server may be away from a command that follows something without end: the time of a slow start."""
+"""Time that a server may be away during a command that follows something without end. A slow start takes this long."""
 FIRST_PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 3.0
 PASSING = frozenset((429, 502, 503, 504))
-"""Status codes that pass: of a server that is overloaded or starting, or of a proxy before one that is away."""
+"""Status codes of temporary failures: the server is overloaded or starting, or a proxy cannot reach it."""
 
 
 class Patience:
@@ -32,13 +32,13 @@ class Patience:
 
     def __init__(
         self,
-        aside: Callable[[], AbstractContextManager[None]] = nullcontext,
+        around_output: Callable[[], AbstractContextManager[None]] = nullcontext,
         *,
         seconds_max: float = math.inf,
         who: str = "the server",
     ) -> None:
-        """`aside` is entered around messages about the server. `seconds_max` bounds the time that it is away."""
-        self._aside = aside
+        """`around_output` is entered around messages. `seconds_max` bounds the time that the server is away."""
+        self._around_output = around_output
         self._seconds_max = seconds_max
         self._who = who
         self._away_since = 0.0
@@ -59,14 +59,14 @@ class Patience:
         return "" if self._has_answered else "the server did not answer in time"
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
-        """Ask until there is an answer."""
+        """Send a request until there is an answer."""
         while True:
             try:
                 answer = await question()
             except (ConnectionFailed, ApiError) as error:
-                await self.bear(error)
+                await self.wait_to_retry(error)
             else:
-                self.is_there()
+                self.record_answer()
                 return answer
 
     async def follow(self, begin: Callable[[], AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
@@ -75,30 +75,32 @@ class Patience:
             try:
                 async with aclosing(begin()) as coming:
                     async for one in coming:
-                        self.is_there()
+                        self.record_answer()
                         yield one
                 return
             except (ConnectionFailed, ApiError) as error:
-                await self.bear(error)
+                await self.wait_to_retry(error)
 
-    def is_there(self) -> None:
+    def record_answer(self) -> None:
         """Record that the server has answered."""
         self._has_answered = True
         if self._trouble is not None:
             self._trouble, self._pause_seconds = None, FIRST_PAUSE_SECONDS
-            with self._aside():
+            with self._around_output():
                 note(f"{self._who} is back")
 
-    async def bear(self, error: ConnectionFailed | ApiError) -> None:
-        """Wait before the next attempt. Raises errors that will not pass, and CommandError when the server was away too
-        long."""
+    async def wait_to_retry(self, error: ConnectionFailed | ApiError) -> None:
+        """Wait before the next attempt.
+
+        Raises permanent errors, and CommandError when the server was away too long.
+        """
         if isinstance(error, CredentialsFailed):
             raise CommandError(str(error), AWAY)
         if isinstance(error, ApiError) and error.code not in PASSING:
             raise error
         if self._trouble is None:
             self._away_since = time.monotonic()
-            with self._aside():
+            with self._around_output():
                 note(f"{self._who} is away, and is waited for: {error}")
         elif time.monotonic() - self._away_since > self._seconds_max:
             raise CommandError(str(error), AWAY)

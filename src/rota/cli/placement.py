@@ -18,7 +18,7 @@ from rota.engine.advice import Finding, advice
 
 @command
 async def placement(
-    session: Session, name: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Its name.")]
+    session: Session, name: Annotated[str, typer.Argument(metavar="WORKLOAD", help="The name of the workload.")]
 ) -> None:
     """Show where a workload runs: for each city and cell, the wanted and the actual number, and why not more."""
     async with session.client() as client:

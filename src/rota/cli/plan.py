@@ -45,7 +45,7 @@ async def plan(
     ] = "",
     force: Force = False,
 ) -> int:
-    """Show what manifests would come to, without a server. Exit code: 0 all is ready, 1 something never is, 2 invalid.
+    """Predict the result of manifests, without a server. Exit code: 0 all is ready, 1 something never is, 2 invalid.
 
     The controllers run in memory to the end: the plan shows what becomes ready, in which order; what never does, and
     the cause; and what had to be assumed.

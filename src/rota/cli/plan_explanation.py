@@ -25,7 +25,7 @@ NEVER = 1
 
 def write_explanation(rehearsal: Rehearsal, plan: Plan, node: str, namespace: str, *, as_json: bool) -> int:
     """Print the chain of one object. Returns the exit code: 0 if it becomes ready."""
-    known = _known(plan)
+    known = _states(plan)
     id_ = _meant(node, namespace, known)
     why = rehearsal.explain(id_)
     ready = id_ in {one.id for one in plan.ready} or id_ in {one.id for one in plan.assumed}
@@ -41,7 +41,7 @@ def write_explanation(rehearsal: Rehearsal, plan: Plan, node: str, namespace: st
     return 0 if ready else NEVER
 
 
-def _known(plan: Plan) -> dict[str, Part]:
+def _states(plan: Plan) -> dict[str, Part]:
     """Return the state in words of each object of the plan, by id."""
     known: dict[str, Part] = {one.id: (f"ready in step {one.step}", "green") for one in plan.ready}
     for cause in plan.never_ready:
@@ -100,7 +100,7 @@ def _needing(rehearsal: Rehearsal, id_: str) -> Step:
 
 
 def _cause(plan: Plan, root: str) -> Cause | None:
-    """Return the cause that a chain ends at, or that holds up its end."""
+    """Return the cause at the end of a chain, or the cause that holds up that end."""
     for cause in plan.never_ready:
         if root == cause.id or any(one.id == root for one in cause.held_up):
             return cause

@@ -78,7 +78,7 @@ def _names(ids: Sequence[str]) -> str:
     return ", ".join(map(shown, ids[:NAMES_MAX])) + more
 
 
-# What becomes ready.
+# Objects that become ready.
 
 
 def _write_ready(ready: Sequence[Ready]) -> None:
@@ -136,7 +136,7 @@ def _width(lengths: Iterable[int]) -> int:
     return min(NAME_WIDTH_MAX, max(lengths, default=0))
 
 
-# What never does.
+# Objects that never become ready.
 
 
 def _write_cause(cause: Cause) -> None:
@@ -184,7 +184,7 @@ def _leads(held_up: Sequence[HeldUp]) -> list[str]:
     return out[::-1]
 
 
-# What was assumed.
+# Assumptions.
 
 
 def _write_assumed(assumed: Sequence[Assumed]) -> None:

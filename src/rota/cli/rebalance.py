@@ -17,8 +17,10 @@ from rota.cli.session import CommandError, Session
 @command
 async def rebalance(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Its name.")],
-    stop: Annotated[bool, typer.Option("--stop", help="Move nothing more: what was moved stays where it is.")] = False,
+    name: Annotated[str, typer.Argument(metavar="WORKLOAD", help="The name of the workload.")],
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Stop moving instances. Moved ones stay where they are.")
+    ] = False,
 ) -> None:
     """Divide the instances of a workload evenly among the cells of each city, one at a time.
 

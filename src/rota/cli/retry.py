@@ -34,14 +34,12 @@ async def retry(
     which: Targets = None,
     failed: Annotated[
         bool,
-        typer.Option(
-            "--failed", help="Run what they depend on and what depended on that again, too, where it has failed."
-        ),
+        typer.Option("--failed", help="Run failed dependencies again, too, and the tasks that failed because of them."),
     ] = False,
 ) -> None:
     """Run finished tasks once more, each as a new task: NAME-retry-1, NAME-retry-2 and so on.
 
-    Prints the name of each. A graph of tasks that has failed is run again from where it failed with --failed.
+    Prints the name of each. With --failed, a failed graph of tasks is run again from the tasks that failed.
     """
     names = named_tasks(which or [])
     if not names:
@@ -55,7 +53,7 @@ async def retry(
                 print_line(reference(Task.api, name))
             return
         for task in tasks:
-            print_line(reference(Task.api, await _again(client, task)))
+            print_line(reference(Task.api, await _run_again(client, task)))
 
 
 def _check(task: Object, *, failed: bool) -> None:
@@ -72,7 +70,7 @@ def _check(task: Object, *, failed: bool) -> None:
         )
 
 
-async def _again(client: Client, task: Object) -> str:
+async def _run_again(client: Client, task: Object) -> str:
     from rota.control.tasks.retrying import first_of, retried
 
     tries, _version = await everything(client, Task.api, namespace=None, labels=f"{RETRY_OF}={first_of(task)}")

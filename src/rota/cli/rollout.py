@@ -41,10 +41,10 @@ async def status(
         str, typer.Option("--timeout", metavar="SPAN", help="Wait at most this long: 30s, 5m, 1h.")
     ] = "10m",
 ) -> int:
-    """Show how far a pool or a workload is on its way to its newest template, until it is there."""
+    """Show the progress of a rollout of a pool or a workload, until it is done."""
     target = _one(which, (WorkerPool.api, Workload.api), "a pool or a workload, such as wp/boxes or wl/web")
     limit_seconds = seconds(within)
-    said = ""
+    reported = ""
     async with session.client() as client:
         at = key_in(client, target.kind, target.name)
         name = reference(target.kind, target.name)
@@ -60,13 +60,13 @@ async def status(
                         await complain_missing(client, target.kind, target.name)
                         return FAILED
                     done, now = progress(obj)
-                    if now != said:
+                    if now != reported:
                         print_line(f"{name}: {now}")
-                        said = now
+                        reported = now
                     if done:
                         return 0
         except TimeoutError:
-            complain(f"{name} is not there yet after {within}: {said}")
+            complain(f"{name} is not there yet after {within}: {reported}")
     return FAILED
 
 
@@ -82,19 +82,18 @@ def progress(obj: dict[str, Any]) -> tuple[bool, str]:
     if there > wanted:
         far += f", {there - wanted} to go"
     conditions = {one["type"]: one for one in current.get("conditions", [])}
-    said = conditions.get("Ready" if is_pool else "Available", {})
-    is_well = current.get("phase") == "Ready" if is_pool else said.get("status") == "True"
+    reported = conditions.get("Ready" if is_pool else "Available", {})
+    is_well = current.get("phase") == "Ready" if is_pool else reported.get("status") == "True"
     if is_well and (updated, ready, there) == (wanted, wanted, wanted):
         return True, f"{far}: done"
     is_blocked = current.get("phase") == "Degraded" if is_pool else not is_well
-    if is_blocked and said.get("message"):
-        far += f"; {said.get('reason')}: {said['message']}"
+    if is_blocked and reported.get("message"):
+        far += f"; {reported.get('reason')}: {reported['message']}"
     return False, far
 
 
 def _wanted(spec: dict[str, Any], there: int) -> int:
-    """Return the wanted number of replicas of a pool. A pool that scales wants as many as it needs now, within its
-    bounds."""
+    """Return the wanted number of replicas: of a pool that scales, the present number within its bounds."""
     bounds = spec.get("scale")
     if bounds is None:
         return int(spec.get("replicas", 1))
@@ -111,7 +110,7 @@ async def restart(
         typer.Option("--city", metavar="CITY", help="Restart only the instances of a workload in this city."),
     ] = None,
 ) -> None:
-    """Start all instances of a pool or a workload anew, one after the other."""
+    """Restart all instances of a pool or a workload, one after the other."""
     from rota.control.instances.template import RESTARTED, TEMPLATE_RESTARTED
 
     wanted = _named(which, (WorkerPool.api, Workload.api), "a pool or a workload, such as wp/boxes or wl/web")
@@ -169,7 +168,7 @@ async def undo(
         ),
     ] = None,
 ) -> None:
-    """Give a workload a template back that it had before."""
+    """Roll a workload back to an earlier template."""
     target = _one(which, (Workload.api,), "a workload, such as wl/web")
     async with session.client() as client:
         workload = await client.get(Workload, target.name)

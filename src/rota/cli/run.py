@@ -52,14 +52,15 @@ async def run(
         typer.Option(
             "--follow",
             "-f",
-            help="Show its output until it is over; the exit code is then the task's,"
+            help="Show the task's output until it is over; the exit code is then the task's,"
             " 124 if its time was up, 130 if it was cancelled, 3 if the server was away for a minute."
             " Ctrl-C cancels it; a second one leaves it.",
         ),
     ] = False,
     stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input on.")] = False,
     within: Annotated[
-        str, typer.Option("--timeout", metavar="SPAN", help="End it after this time: 30s, 5m, 1h; without it, never.")
+        str,
+        typer.Option("--timeout", metavar="SPAN", help="End the task after this time: 30s, 5m, 1h; without it, never."),
     ] = "",
     priority: Annotated[
         int | None,

@@ -26,7 +26,7 @@ async def scale(
         str | None, typer.Option("--placement", metavar="NAME", help="Change only this placement of a workload.")
     ] = None,
 ) -> None:
-    """Change the number of replicas of objects. Of a workload, it is the least that each of its cities has."""
+    """Change the number of replicas of objects. For a workload, it is the minimum in each of its cities."""
     wanted = targets(which or [])
     if replicas is None:
         raise bad_usage("say how many with --replicas")

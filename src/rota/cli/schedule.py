@@ -184,7 +184,7 @@ async def pause(session: Session, name: Name) -> None:
 
 @command
 async def resume(session: Session, name: Name) -> None:
-    """Let a schedule tick again. Ticks that it missed while it was paused are not made up for."""
+    """Let a schedule tick again. Ticks missed during the pause are not made up for."""
     await _set_enabled(session, name, enabled=True)
 
 

@@ -85,7 +85,7 @@ NetworkPolicy = Annotated[
     typer.Option(
         "--network",
         metavar="none|egress|host",
-        help="The network of what does not say which it has, and the most that others than admins may ask for. "
+        help="The default network of instances, and the most that users other than admins may ask for. "
         "Packages and workspaces are fetched with it. Without it, as the last time, or host.",
     ),
 ]
@@ -243,7 +243,7 @@ def read_token(file: Path | None) -> str:
 
 
 def _reach(was: Options, network: str | None, egress: list[str] | None) -> tuple[Network, tuple[str, ...]]:
-    """Return the network and its targets: the given ones, else those of the last start."""
+    """Return the network and its targets: as given, else as at the last start."""
     from rota.api.egress import NETWORKS, TARGETS_MAX, written
 
     if network is not None and network not in NETWORKS:

@@ -42,7 +42,7 @@ class StatusLine:
         self._erase()
 
     @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
+    def cleared(self) -> Iterator[None]:
         """Clear the line while whole lines are written to either output."""
         self._erase()
         yield

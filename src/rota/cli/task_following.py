@@ -28,7 +28,7 @@ Object = dict[str, Any]
 
 
 class Follower:
-    """Follows one task until it is over. Ctrl-C cancels the task; a second one leaves it."""
+    """Follows one task until it is over. Ctrl-C cancels the task; a second Ctrl-C stops following."""
 
     def __init__(self, client: Client, task: Object) -> None:
         self._client = client
@@ -36,9 +36,9 @@ class Follower:
         self._name = task["metadata"]["name"]
         self._own_name = reference(Task.api, self._name)
         self._since = time.monotonic()
-        self._said: list[Part] = []
+        self._reported: list[Part] = []
         self._status_line = StatusLine(self._parts)
-        self._patience = Patience(self._status_line.aside, seconds_max=AWAY_SECONDS_MAX)
+        self._patience = Patience(self._status_line.cleared, seconds_max=AWAY_SECONDS_MAX)
         self._following: asyncio.Task[None] | None = None
         self._cancelling: asyncio.Task[None] | None = None
         self._reporting: asyncio.Task[None] | None = None
@@ -49,7 +49,7 @@ class Follower:
     async def run(self) -> int:
         """Return the exit code."""
         self._following = asyncio.create_task(self._follow())
-        waiting = report_causes(self._client, self._name, self._is_waiting, self._status_line.aside)
+        waiting = report_causes(self._client, self._name, self._is_waiting, self._status_line.cleared)
         self._reporting = asyncio.create_task(waiting)
         with self._interrupts():
             async with self._status_line:
@@ -92,7 +92,7 @@ class Follower:
             task.cancel()
         await asyncio.gather(*begun, return_exceptions=True)
 
-    # What is shown.
+    # Output.
 
     async def _watch(self) -> None:
         meta = self._task["metadata"]
@@ -100,9 +100,9 @@ class Follower:
             async for task in forms:
                 self._task = task
                 now = progress(task)
-                if now == self._said:
+                if now == self._reported:
                     continue
-                self._said, self._since = now, time.monotonic()
+                self._reported, self._since = now, time.monotonic()
                 if not self._status_line.is_live and status_of(task).get("phase") and not is_over(task):
                     note(f"{self._own_name}: {''.join(text for text, _ in now)}")
 
@@ -115,7 +115,7 @@ class Follower:
 
     def _write(self, lines: list[str]) -> None:
         if lines:
-            with self._status_line.aside():
+            with self._status_line.cleared():
                 sys.stdout.write("".join(f"{one}\n" for one in lines))
                 sys.stdout.flush()
 
@@ -144,12 +144,12 @@ class Follower:
             self._following.cancel()
 
     async def _cancel(self) -> None:
-        with self._status_line.aside():
+        with self._status_line.cleared():
             note(f"{self._own_name} is being cancelled; Ctrl-C again leaves it to itself")
         try:
             await self._client.patch(Task.api, self._name, {"spec": {"cancel": True}})
             self._is_asked = True
         except Exception as error:
             _, message = explained(error)
-            with self._status_line.aside():
+            with self._status_line.cleared():
                 complain(f"it cannot be cancelled: {message}")

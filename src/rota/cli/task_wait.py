@@ -43,7 +43,7 @@ class TaskWait:
         self._phases: dict[Key, str] = dict.fromkeys(keys, "")
         self._began = time.monotonic()
         self._status_line = StatusLine(self._progress)
-        self._patience = Patience(self._status_line.aside)
+        self._patience = Patience(self._status_line.cleared)
         self._stuck: set[Key] = set()
         """Tasks that cannot go on by themselves and were reported."""
         # Beside a bar, a line for each success is too much.
@@ -87,7 +87,7 @@ class TaskWait:
         del self._left[at]
         if self._phases[at] == "Succeeded" and not self._prints_all:
             return
-        with self._status_line.aside():
+        with self._status_line.cleared():
             if task is None and was_there:
                 complain(f"{reference(Task.api, at[1])} is gone")
             elif task is None:
@@ -103,7 +103,7 @@ class TaskWait:
             self._stuck.discard(at)
         elif at not in self._stuck:
             self._stuck.add(at)
-            with self._status_line.aside():
+            with self._status_line.cleared():
                 how = "".join(text for text, _ in progress(task))
                 note(f"{reference(Task.api, at[1])}: {how}")
 

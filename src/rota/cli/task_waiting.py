@@ -24,11 +24,11 @@ WAIT = "wait"
 
 
 async def report_causes(
-    client: Client, name: str, is_waiting: Callable[[], bool], aside: Callable[[], AbstractContextManager[None]]
+    client: Client, name: str, is_waiting: Callable[[], bool], around_output: Callable[[], AbstractContextManager[None]]
 ) -> None:
     """Print what a task waits for, and what to do, once for each cause. Goes on until it is cancelled.
 
-    `aside` is entered around the output.
+    `around_output` is entered around the output.
     """
     reported = ""
     while True:
@@ -44,7 +44,7 @@ async def report_causes(
         cause = f"{answer['root']['id']} {answer['root'].get('reason')}"
         if cause != reported and is_waiting():
             reported = cause
-            with aside():
+            with around_output():
                 for line in _lines(answer):
                     note(line)
 

@@ -92,7 +92,7 @@ def failure(task: Object) -> str:
 def _why(status: Object) -> str:
     code, reason, message = status.get("exitCode"), status.get("reason"), _first_line(status.get("message") or "")
     if reason == "Failed" and code:
-        # What it says is the end of its output, unless it could not even be started.
+        # The message is the end of the output, which the user has seen, unless the command could not be started.
         return f"exit code {code}" + (f" ({message})" if message and code in NOT_STARTED else "")
     return ": ".join(filter(None, (reason if reason != "Failed" else "", message))) or SILENT
 

@@ -32,7 +32,7 @@ def raw() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ends_in_good_order() -> Iterator[list[int]]:
-    """Let signals that would end the process cancel the current task instead. Yields the list of signals that came."""
+    """Let signals that would end the process cancel the current task instead. Yields the signals received so far."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     came: list[int] = []
@@ -119,10 +119,10 @@ class Writer:
             except OSError as error:
                 failure = error
             with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
-                self._loop.call_soon_threadsafe(_settle, done, failure)
+                self._loop.call_soon_threadsafe(_finish, done, failure)
 
 
-def _settle(done: asyncio.Future[None], failure: OSError | None) -> None:
+def _finish(done: asyncio.Future[None], failure: OSError | None) -> None:
     if done.done():
         return
     if failure is None:

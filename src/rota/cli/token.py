@@ -38,13 +38,14 @@ async def create(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of its holder.")],
     scope: Annotated[
-        Scope | None, typer.Option("--scope", help="Choose its scope; without a scope or a role, viewer.")
+        Scope | None, typer.Option("--scope", help="Choose the scope; without a scope or a role, viewer.")
     ] = None,
     role: Annotated[
         str, typer.Option("--role", metavar="ROLE", help="Choose a Role of the namespace instead of a scope.")
     ] = "",
     expires: Annotated[
-        str, typer.Option("--expires", metavar="SPAN", help="End it after this time: 12h, 30d; without it, never.")
+        str,
+        typer.Option("--expires", metavar="SPAN", help="End the token after this time: 12h, 30d; without it, never."),
     ] = "",
     ttl: Annotated[
         str,

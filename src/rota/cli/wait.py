@@ -32,11 +32,11 @@ class Goal(NamedTuple):
     is_reached: Callable[[Object | None], bool]
     """Report whether an object, or None for a missing one, is in that state."""
     lacking: Callable[[Object | None], str]
-    """Describe the state of an object that is not."""
+    """Describe the state of an object that is not in that state yet."""
     when_absent: bool = False
-    """True if a missing object is no failure."""
+    """True if a missing object is not an error."""
     hopeless: Callable[[Object | None], str] = lambda _: ""
-    """Return the reason to give up; empty if there is none."""
+    """Return the reason why an object cannot reach the state any more; empty if there is none."""
 
 
 @command
@@ -58,11 +58,13 @@ async def wait(
     all_: Annotated[bool, typer.Option("--all", help="Wait for all objects of the kind in the namespace.")] = False,
     all_namespaces: AllNamespaces = False,
 ) -> int:
-    """Wait until objects are as they should be, or gone; without --for, tasks until they are over, functions until
-    their newest version answers, or cannot be loaded, which is an error at once.
+    """Wait until objects are in a state, or gone. Without --for, until tasks are over, or functions loaded.
 
-    Of tasks that are over, the exit code is 0 if all have succeeded, 1 if one has not. While the server is away, the
-    command waits for it; the exit code is 3 if it is not back in time.
+    A function is loaded when its newest version answers. If that version cannot be loaded, the command
+    fails at once.
+
+    The exit code for tasks that are over is 0 if all have succeeded, else 1. While the server is away, the command
+    waits for it; the exit code is 3 if it is not back in time.
     """
     limit_seconds = seconds(within)
     wanted = targets(which or []) if which or for_ or not selector else [Target(Task.api)]

@@ -43,7 +43,8 @@ async def why(
         str, typer.Option("--output", "-o", metavar="FORMAT", help="Choose the format: json, yaml.")
     ] = "",
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until it is ready or has failed.")
+        bool,
+        typer.Option("--watch", "-w", help="Explain again after each change, until the object is ready or has failed."),
     ] = False,
 ) -> int:
     """Tell why an object is not ready: what it waits for, down to the cause, and the one thing to do next.
@@ -172,8 +173,8 @@ def _write_step(step: Object, now: float, lead: str, below: str) -> None:
     print_line((lead, "dim"), (printable(step["name"]), "bold"), (printable(by), "dim"), "  ", *_how(step, now))
     causes, more = step.get("causes", []), step.get("moreCauses", 0)
     inner = below + ("│  " if causes or more else "   ")
-    for said in _said(step).splitlines():
-        print_line((inner, "dim"), printable(said, keep="\t"))
+    for detail in _details(step).splitlines():
+        print_line((inner, "dim"), printable(detail, keep="\t"))
     if pace := _pace(step):
         print_line((inner, "dim"), (pace, "dim"))
     if left_out := step.get("leftOut"):
@@ -196,7 +197,7 @@ def _how(step: Object, now: float) -> Iterator[Part]:
         yield f" for {duration(waiting)}", ""
 
 
-def _said(step: Object) -> str:
+def _details(step: Object) -> str:
     if step.get("hidden"):
         return "you may not read it"
     if step.get("seenAbove"):

@@ -42,11 +42,12 @@ class Decision(NamedTuple):
     name: str
     check: Callable[[Asking], None]
     goes_in: bool = False
-    """True for access to the inside of an instance. It is cut when the credential ends, even before the answer."""
+    """True for access to the inside of an instance. The request is cut when its credential ends, even before its
+    answer."""
 
 
 def may(verb: str, kind: Kind, part: str = "") -> Decision:
-    """Admit users who may do this to an object, or to a part of it, by its own URL."""
+    """Admit users who may use this verb on an object, or on a part of it, at the object's own URL."""
 
     def check(asking: Asking) -> None:
         if not allows(asking.user, verb, kind, asking.namespace, asking.name, part):
@@ -56,7 +57,7 @@ def may(verb: str, kind: Kind, part: str = "") -> Decision:
 
 
 def of_claim(verb: str) -> Decision:
-    """Admit users who may do it to the object, and the claim's own token as long as the claim has an instance."""
+    """Admit users who may use this verb on the Claim, and the claim's own token while the claim has an instance."""
 
     def check(asking: Asking) -> None:
         user = asking.user
@@ -78,7 +79,7 @@ def _check_admin(asking: Asking) -> None:
 
 
 def entering(verb: str, part: str) -> Decision:
-    """Admit users who may enter an instance by one of its parts, and the instance's holder."""
+    """Admit users who may use this part of an instance, such as exec, and the instance's holder."""
 
     def check(asking: Asking) -> None:
         authorise(asking.user, asking.objects, asking.namespace, asking.name, verb, part)
@@ -129,10 +130,9 @@ INSTANCE_LOG = Decision("get instances/log, or who holds the instance", _check_l
 RUNNER = Decision("the instance's own runner", _check_runner)
 BLOB_WRITER = Decision("deployers, and update blobs", _check_blob_writer)
 BLOB_READER = Decision("deployers, get blobs, and runners of what refers to it", _check_blob_reader)
-"""The blobs that a runner gets are checked when they are read, because that follows from the Functions of its
-namespace."""
+"""Admits every runner. Its handler checks whether a Function of the runner's namespace refers to the blob."""
 EACH = Decision("each object for itself", lambda asking: None)
-"""The endpoint names several objects, or names one in its own way: it calls `auth.allows` for each."""
+"""Admits everybody. The handler calls `auth.allows` for each object that the request names."""
 
 
 class Endpoint(NamedTuple):

@@ -38,11 +38,11 @@ RENEW_PART = 0.5
 REVIEW_SECONDS = 10.0
 """Seconds for which the review of a token is cached. A revoked token may be accepted for that long."""
 REVIEWS_MAX = 4096
-"""Reviews that are cached. Only valid tokens are, so that invalid ones displace none."""
+"""Cached reviews. Only those of valid tokens are cached, so that invalid tokens displace none."""
 REVIEWED_AT_ONCE_MAX = 4
 REVIEWED_AT_ONCE_RESERVED = 4
-"""Reviews under way at once, and as many more for tokens that were valid before. Others wait in turn, by the cell that
-they claim to be."""
+"""Reviews at once, with additional ones for tokens that were valid before. Further reviews wait; the cells that their
+tokens name take turns."""
 REVIEW_WAIT_SECONDS_MAX = 10.0
 TOKEN_BYTES_MAX = 8 * 1024
 
@@ -96,7 +96,7 @@ class Accounts:
         await self._delete(f"{RBAC}/clusterrolebindings/{cell_namespace(cell)}")
 
     async def invite(self, cell: str, seconds: int) -> str:
-        """Return a token with which a cell can join once. An earlier one ends."""
+        """Return an invitation, with which a cell can join once. An earlier invitation ends."""
         secrets = f"/api/v1/namespaces/{cell_namespace(cell)}/secrets"
         await self._delete(f"{secrets}/{INVITATION}")
         uid = await self._make(secrets, INVITATION)
@@ -123,7 +123,7 @@ class Accounts:
             raise
 
     async def admit(self, cell: str) -> Given:
-        """Return a new token of a cell. Earlier ones end."""
+        """Return a new token of a cell. Its earlier tokens end."""
         secrets = f"/api/v1/namespaces/{cell_namespace(cell)}/secrets"
         await self._delete(f"{secrets}/{CREDENTIAL}")
         # From here on no earlier token is accepted, even if a review of it is cached, here or by the API server.

@@ -15,7 +15,7 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7443
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Addresses that stand for all addresses and cannot be dialled, each with one that can."""
+"""Addresses that mean all addresses. Clients cannot connect to them; each has an address to connect to instead."""
 ADDRESSES_MAX = 64
 """Addresses of the host that a certificate names."""
 SIOCGIFADDR = 0x8915
@@ -67,7 +67,7 @@ def from_elsewhere(host: str) -> list[str]:
 
 
 def names_of(host: str) -> frozenset[str]:
-    """Return every name and address in the requests of clients of a server that listens on `host`."""
+    """Return the names and addresses by which clients can address a server that listens on `host`."""
     if host not in ANY:
         return frozenset((*LOOPBACK, host))
     found = sorted({each for each in _addresses() if _is_reachable(each)})[:ADDRESSES_MAX]
@@ -97,7 +97,7 @@ def _of_interfaces() -> Iterator[str]:
 
 
 def is_address(name: str) -> bool:
-    """Report whether a name is an IP address, which unlike a name cannot be made to lead elsewhere."""
+    """Report whether a name is an IP address: nobody can make an address lead elsewhere by DNS, as they can a name."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

@@ -43,14 +43,14 @@ from rota.server.upgrade import Upgrade
 from rota.store import Event
 
 REQUESTS_PER_USER_MAX = 400
-"""Requests of one credential that are processed or wait for it."""
+"""Requests of one credential that are processed or queued."""
 SEATS = 128
 """Lists and writes that are processed at once. Others wait, one credential after the other."""
 SEATS_RESERVED = 16
 """Additional seats for admins."""
 SEAT_SECONDS_MAX = 20.0
 CONNECTIONS_RESERVED = 256
-"""Connections that only admins can keep busy, of those over TCP and of those at the local socket."""
+"""Connections that only admins can keep busy: of those over TCP, and of those at the local socket."""
 GROWING = frozenset(("create", "update", "patch"))
 """Verbs that take disk space."""
 LOCAL_USER = User("local", "admin")
@@ -98,7 +98,7 @@ def ended_meanwhile() -> ApiError:
 
 
 def _nothing() -> None:
-    """Forget nothing: the stream has not begun."""
+    """Do nothing: the stream has not begun."""
 
 
 class App:
@@ -158,7 +158,7 @@ class App:
         if path == AUTHORITY and request.method == "GET":
             return authority_of(self._authority)
         try:
-            user = self._known(request)
+            user = self._user_or_refusal(request)
             if isinstance(user, Response):
                 return user
             self._audit.check()
@@ -174,7 +174,7 @@ class App:
         if is_health(request.path):
             return refusal(413, "a question about health has no body")
         try:
-            user = self._known(request)
+            user = self._user_or_refusal(request)
             if isinstance(user, Response):
                 return user
             where = route(request.path)
@@ -192,8 +192,8 @@ class App:
 
     # Authentication.
 
-    def _known(self, request: Request) -> User | Response:
-        """Return the user of a request, or a refusal of strangers and of users who leave too many answers unread."""
+    def _user_or_refusal(self, request: Request) -> User | Response:
+        """Return the user of a request, or a refusal: of strangers, and of users with too many unread answers."""
         path = request.path
         if request.peer_uid is None and not self._is_ours(request):
             return refusal(403, "the Host or Origin of the request is not this server's")
@@ -213,8 +213,7 @@ class App:
         return user
 
     def _is_ours(self, request: Request) -> bool:
-        """Report whether Host and Origin are this server's: a browser may be led here under another name, or by another
-        page."""
+        """Report whether Host and Origin name this server. Another page or DNS name can lead a browser here."""
         host = request.headers.get("host", "")
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         if name.strip("[]").lower() not in self._hosts:
@@ -249,7 +248,7 @@ class App:
     # The object API.
 
     def _allowed(self, request: Request, where: Route, user: User) -> str:
-        """Raise ApiError unless the user may do this, and it is possible. Returns the verb."""
+        """Return the verb of a request. Raises ApiError if the user may not use it, or if it is impossible here."""
         verb = verb_of(request, where)
         name = where.name
         if user.role and verb in ("list", "watch"):
@@ -407,7 +406,7 @@ class App:
     def _end_with_objects(self, events: list[Event]) -> None:
         """End the streams of a Role that has changed, so that clients reconnect with its new rules.
 
-        Those of a deleted Cell or Namespace end with it.
+        Streams of a deleted Cell or Namespace end with it.
         """
         for event in events:
             if event.key.startswith(ROLES):
@@ -507,7 +506,7 @@ class App:
 
 
 def _aggregated(request: Request, core: bool, media_type: str, version: str) -> Response:
-    """Return all groups in one document, unless the client has it."""
+    """Return all groups in one document, or 304 if the client has it already."""
     body = discovery.aggregated(core, version)
     tag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
     headers = (("ETag", tag), ("Vary", "Accept"), ("Cache-Control", "public"))
@@ -518,7 +517,7 @@ def _aggregated(request: Request, core: bool, media_type: str, version: str) -> 
 
 
 def forbidden(user: User, verb: str, where: Route) -> ApiError:
-    """Return the error in Kubernetes' words."""
+    """Return the 403 for a verb that a user may not use, in Kubernetes' words."""
     kind = where.kind
     resource = f"{kind.plural}/{where.subresource}" if where.subresource else kind.plural
     scope = f'in the namespace "{where.namespace}"' if where.namespace else "at the cluster scope"

@@ -36,7 +36,7 @@ REFUSED_KEYS_MAX = 10_000
 RETRY_SECONDS = 5
 HOUR_SECONDS = 3600
 TEXT_LENGTH_MAX = 253
-"""Length of each text in a line that is longer than usual."""
+"""Characters of each text in a long line. Longer texts are cut."""
 LINE_BYTES_USUAL = 512
 FAILURE = 400
 """The lowest status code of a failure."""
@@ -115,7 +115,7 @@ class Audit:
         revision: int = 0,
         dry_run: bool = False,
     ) -> None:
-        """Record an act or its failure. Each failure that looked into a Secret has a line."""
+        """Record an act or its failure. A failure that depended on a Secret's content is never only counted."""
         count = self._count(user) if code >= FAILURE else 0
         if count is None:
             if not _looked_into_secret(verb, resource, code):
@@ -144,7 +144,7 @@ class Audit:
         self._write(Entry(*about, token=user.token_id, reason=reason, count=count, role=user.role_path))
 
     def _count(self, user: User) -> int | None:
-        """Return the number of refusals that were only counted before this one, or None if this one is, too."""
+        """Return the number of refusals omitted since the last line, or None to omit this one, too."""
         now = self._clock()
         if int(now) // HOUR_SECONDS != self._hour:
             self._hour = int(now) // HOUR_SECONDS
@@ -238,7 +238,7 @@ class _Refusals:
         self.held_back = 0
 
     def take(self, now: float) -> int | None:
-        """Return the number of refusals held back before this one, or None if this one is held back, too."""
+        """Return the number of refusals omitted since the last line, or None to omit this one, too."""
         if int(now) != self.second:
             self.second, self.written = int(now), 0
         if int(now) // HOUR_SECONDS != self.hour:
@@ -277,7 +277,7 @@ def _not_recorded() -> ApiError:
 
 
 class Note(msgspec.Struct):
-    """The parts of a line that are known at the end of the act."""
+    """The parts of a line that are known only at the end of the act."""
 
     name: str
     code: int = 500

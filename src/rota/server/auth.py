@@ -38,18 +38,18 @@ SCOPES: tuple[Scope, ...] = ("admin", "deployer", "viewer", "worker", "cell", "f
 CALL = "call"
 """The part of a Function for calls at the edge."""
 ENTERED = ("exec", "files")
-"""The parts of an Instance that give access to its inside, with the rights of what runs there."""
+"""The parts of an Instance that lead inside it: users of them act with the rights of its processes."""
 READ = frozenset(("get", "list", "watch"))
 TOKENS_MAX = 10_000
 KNOWN_TOKENS_MAX = 10_000
 """Tokens whose hash is cached."""
 BOUNDS = frozenset(("Quota",))
-"""Kinds that limit a namespace. Admins write them, not those who are limited by them."""
+"""Kinds that limit a namespace. Only admins write them: tenants must not change their own limits."""
 EXPIRES_SECONDS_MAX = 10 * 366 * 86400
 KEY_BYTES = 32
 NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
 BRIEF_SECONDS_MAX = 86400
-"""A longer lifetime takes a stored token, which is listed."""
+"""The longest lifetime of a signed token. A longer one needs a stored token, which can be listed."""
 BRIEF_PREFIX = "rota-brief-"
 ID_RANDOM_DIGITS = 12
 ID_MAC_DIGITS = 8
@@ -72,15 +72,16 @@ class User(msgspec.Struct, frozen=True):
     seconds_left: float = 0.0
     """The remaining lifetime of the credential; 0 if it does not expire."""
     role: str = ""
-    """The Role in its namespace that decides what it allows."""
+    """The Role, in its namespace, that decides what the credential allows."""
     rules: Rules = ()
     """The rules of that Role now."""
     maker: str = ""
     """The id of the token that requested this credential, which ends with it."""
     cell: str = ""
-    """The uid of the Cell that it belongs to, with which it ends."""
+    """The uid of its Cell, with which it ends; empty if it belongs to none."""
     namespace_uid: str = ""
-    """The uid of its Namespace, with which it ends; empty: it has none, or there was none when it was made."""
+    """The uid of its Namespace, with which it ends. Empty if it has none, or if the Namespace did not exist when it was
+    made."""
 
     @property
     def share_key(self) -> str:
@@ -106,9 +107,9 @@ class Token(msgspec.Struct, omit_defaults=True):
     """The end of its lifetime, in seconds since 1970; 0 if it does not expire."""
     role: str = ""
     cell: str = ""
-    """The uid of its Cell. A new Cell of the same name has another one."""
+    """The uid of its Cell, with which it ends: a new Cell of the same name has another uid."""
     namespace_uid: str = ""
-    """The uid of its Namespace. A new one of that name has another. Empty: there was none when it was made."""
+    """The uid of its Namespace, with which it ends. Empty if the Namespace did not exist when it was made."""
 
 
 class Tokens:
@@ -143,7 +144,7 @@ class Tokens:
             ) from None
         self._by_hash = {token.hash: token for token in loaded}
         self._by_id: dict[str, Token] = {}
-        """Filled when it is first needed."""
+        """Filled at its first use."""
 
     def create(
         self,
@@ -192,7 +193,7 @@ class Tokens:
         return self._namespaces(namespace) if namespace and scope not in ("cell", "join") else ""
 
     def invite(self, name: str, namespace: str, *, seconds: int, cell: str) -> tuple[str, Token]:
-        """Create a token with which one cell can join, and do nothing else. Its earlier ones end.
+        """Create a token with which one cell can join, and do nothing else. Earlier invitations of the cell end.
 
         `cell` is the uid of the Cell.
         """
@@ -288,7 +289,7 @@ class Tokens:
         return left if left > 0 else None
 
     def expired(self, secret: str) -> str:
-        """Return the id of an expired token; empty if it is none of the stored ones."""
+        """Return the id of a token if it has expired. Empty if it has not, or is unknown."""
         if self._brief.is_one(secret):
             return self._brief.former(secret)
         token = self._by_hash.get(_hash(secret))
@@ -327,8 +328,8 @@ class BriefTokens:
         start = f"{secrets.token_hex(6)}{expires:010x}"
         id_ = f"{start}{self._mac('id', start)[:ID_MAC_DIGITS]}"
         token = msgspec.structs.replace(token, id=id_, expires=expires)
-        said = base64.urlsafe_b64encode(msgspec.json.encode(token)).decode().rstrip("=")
-        return f"{BRIEF_PREFIX}{said}.{self._mac('token', said)}", token
+        encoded = base64.urlsafe_b64encode(msgspec.json.encode(token)).decode().rstrip("=")
+        return f"{BRIEF_PREFIX}{encoded}.{self._mac('token', encoded)}", token
 
     @staticmethod
     def is_one(secret: str) -> bool:
@@ -348,11 +349,11 @@ class BriefTokens:
         return token.id if token is not None and token.expires <= self._clock() else ""
 
     def _token(self, secret: str) -> Token | None:
-        said, _, mac = secret.removeprefix(BRIEF_PREFIX).rpartition(".")
+        encoded, _, mac = secret.removeprefix(BRIEF_PREFIX).rpartition(".")
         # Verified before anything of it is read.
-        if not hmac.compare_digest(mac.encode("utf-8", "replace"), self._mac("token", said).encode()):
+        if not hmac.compare_digest(mac.encode("utf-8", "replace"), self._mac("token", encoded).encode()):
             return None
-        return msgspec.json.decode(base64.urlsafe_b64decode(said + "=" * (-len(said) % 4)), type=Token)
+        return msgspec.json.decode(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)), type=Token)
 
     def revoke(self, token_id: str) -> bool:
         """Revoke a token by its id. Returns False if it is not one of this server's, or has expired."""
@@ -411,12 +412,12 @@ def _hash(secret: str) -> str:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replace a file that only its owner may read, entirely or not at all."""
+    """Replace a file that only its owner may read, atomically."""
     _write_beside(path, content).rename(path)
 
 
 def _create_private(path: Path, content: bytes) -> None:
-    """Create a file that only its owner may read, entirely or not at all. One that exists stays as it is."""
+    """Create a file that only its owner may read, atomically. An existing file stays as it is."""
     temporary = _write_beside(path, content)
     try:
         os.link(temporary, path)
@@ -427,7 +428,7 @@ def _create_private(path: Path, content: bytes) -> None:
 
 
 def _write_beside(path: Path, content: bytes) -> Path:
-    """Write a file that only its owner may read, under a temporary name of this process. Return that."""
+    """Write a file that only its owner may read, under a temporary name of this process. Returns its path."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -453,7 +454,7 @@ def rewrite_private(path: Path, content: bytes) -> None:
 
 
 def _write(descriptor: int, content: bytes) -> None:
-    """Have a file begin with this content and end after it, durably. Closes it."""
+    """Overwrite an open file with this content, drop the rest, sync it and close it."""
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.truncate()
@@ -501,16 +502,16 @@ def allows(user: User, verb: str, kind: Kind, namespace: str, name: str = "", su
 
 
 def verbs_of(verb: str, kind: Kind, *, is_apply: bool, is_there: bool) -> tuple[str, ...]:
-    """Return the verbs that a write needs: one that creates its object needs `create`, too."""
+    """Return the verbs that a user needs for a write: `create`, too, if the write creates its object."""
     makes = is_apply or (verb == "update" and kind.name in CREATED_BY_UPDATE)
     return (verb, "create") if makes and not is_there else (verb,)
 
 
 def _role_allows(user: User, verb: str, kind: Kind, namespace: str, name: str, subresource: str) -> bool:
-    """Report whether a Role allows something, within what a deployer of the namespace may do, calls and writes of
-    Roles.
+    """Report whether a Role allows something.
 
-    So nobody gets more by a Role than by a scope, whatever its rules are.
+    Whatever its rules are, a Role allows at most what a deployer of the namespace may do, and calls and writes of
+    Roles.
     """
     own = kind.name == "Namespace" and name == user.namespace and verb == "get"
     if not own and (not kind.namespaced or namespace != user.namespace):
@@ -535,7 +536,7 @@ def moves_blobs(user: User, verb: str) -> bool:
     return user.scope in ("admin", "deployer")
 
 
-def sight(user: User, kind: Kind, namespace: str) -> str:
+def visible_selector(user: User, kind: Kind, namespace: str) -> str:
     """Return a field selector for the objects that a user sees of a list; empty if all."""
     if user.scope == "admin":
         return ""
@@ -545,8 +546,7 @@ def sight(user: User, kind: Kind, namespace: str) -> str:
 
 
 def _cell_allows(user: User, verb: str, kind: Kind, namespace: str) -> bool:
-    """Report whether a cell may read something: its namespace, and instance types. It never writes objects, it
-    reports."""
+    """Report whether a cell may read an object: of its own namespace, or an instance type. It may write none."""
     if verb not in READ:
         return False
     return namespace == user.namespace if kind.namespaced else kind.name == "InstanceType"

@@ -27,13 +27,13 @@ from rota.server.background_image import Container
 from rota.server.background_log import end_of, log_of, opened, size_of
 from rota.server.background_state import Found, Options, State, find
 from rota.server.home import Home, usable
-from rota.server.stopping import HAND_OVER, Ended, held, kill, stop
+from rota.server.stopping import HAND_OVER, Ended, kill, open_process, stop
 
 READY_SECONDS_MAX = 60.0
 """Time for a server to become ready: it reads all objects first."""
 LOOK_SECONDS = 0.02
 CONTAINER_LOOK_SECONDS = 0.3
-"""An engine is polled less often, because it is slow to answer."""
+"""Time between two requests to a container engine, which is slow to answer."""
 HAND_OVER_SECONDS_MAX = 10.0
 """Time after which a server that does not end is killed. Its instances go on running."""
 KILLED_SECONDS_MAX = 5.0
@@ -43,7 +43,7 @@ PROGRAM = "import sys; from rota.cli import main; sys.exit(main())"
 
 
 class NotReady(Exception):  # noqa: N818 - says what became of it
-    """A server was started and did not become ready. Nothing of it is left. `end` is the end of its log."""
+    """A started server did not become ready, and was removed. `end` is the end of its log."""
 
     def __init__(self, message: str, end: list[bytes]) -> None:
         super().__init__(message)
@@ -62,13 +62,13 @@ class Started(NamedTuple):
 
 
 class Restarted(NamedTuple):
-    """The new server, and the fate of the one before."""
+    """The new server, and the previous one."""
 
     started: Started
     before: State | None
-    """None if there was none."""
+    """None if no server ran."""
     killed: bool
-    """True if the one before had to be killed."""
+    """True if the previous server had to be killed."""
 
 
 async def start(home: Home, options: Options, container: Container | None) -> Started:
@@ -134,7 +134,7 @@ async def _found_after_start(home: Home) -> Found:
 
 async def _hand_over(home: Home) -> bool:
     """End the server but not its instances. Returns whether it had to be killed."""
-    server = held(home.server_pid)
+    server = open_process(home.server_pid)
     if server is None:
         return False
     with contextlib.closing(server):
@@ -160,7 +160,7 @@ async def _launch(home: Home, options: Options, container: Container | None) -> 
     try:
         return await _ready(home, process, log, since)
     except BaseException:
-        # Also on a cancellation: a server that is not ready must not stay.
+        # On a cancellation, too, no server may be left that is not ready.
         process.kill()
         process.wait(KILLED_SECONDS_MAX)
         if not found_keeper and _has_keeper(path):

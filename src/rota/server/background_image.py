@@ -35,7 +35,7 @@ NOTE = "server-container.json"
 RUN_SECONDS_MAX = 60.0
 WORDS_LINES = 20
 WORDS_BYTES_MAX = "1m"
-"""Output that an engine keeps from before the server has its log."""
+"""Bytes that the engine keeps of the output before the server opens its log."""
 LOG_DRIVERS = {"podman": "k8s-file", "docker": "json-file"}
 
 
@@ -126,23 +126,23 @@ async def _check_holds_rota(container: Container) -> None:
     facts, image = container
     name = f"rota-image-{uuid.uuid4().hex}"
     options = ["--rm", f"--name={name}", "--network=none", "--pull=never", "--log-driver=none", *facts.run_options]
-    said = await run_program(
+    answer = await run_program(
         [*base(facts), "run", *options, "--entrypoint=rota", image, "version"], seconds_max=RUN_SECONDS_MAX
     )
-    if said.code != 0:
-        # It may exist nevertheless.
+    if answer.code != 0:
+        # The container may exist even so.
         await Engine(facts).remove(name)
-        raise CannotRun(f"the image {image} does not run `rota`, which has to be on its path: {said.failure}")
+        raise CannotRun(f"the image {image} does not run `rota`, which has to be on its path: {answer.failure}")
 
 
 async def _is_there(facts: Facts, image: str) -> bool:
     dialect = DIALECTS[facts.engine]
-    said = await run_program([*base(facts), *dialect.image, image], seconds_max=LOOK_SECONDS_MAX)
-    if said.code == 0:
+    answer = await run_program([*base(facts), *dialect.image, image], seconds_max=LOOK_SECONDS_MAX)
+    if answer.code == 0:
         return True
-    if said.code == dialect.image_absent_code and dialect.image_absent_words in said.err.lower():
+    if answer.code == dialect.image_absent_code and dialect.image_absent_words in answer.err.lower():
         return False
-    raise CannotRun(f"{facts.engine} cannot look for the image {image}: {said.failure}")
+    raise CannotRun(f"{facts.engine} cannot look for the image {image}: {answer.failure}")
 
 
 async def run(home: Path, container: Container, arguments: Sequence[str]) -> None:
@@ -172,10 +172,10 @@ async def run(home: Path, container: Container, arguments: Sequence[str]) -> Non
         image,
         *arguments,
     ]
-    said = await run_program(argv, seconds_max=RUN_SECONDS_MAX)
-    if said.code != 0:
+    answer = await run_program(argv, seconds_max=RUN_SECONDS_MAX)
+    if answer.code != 0:
         await remove(home)
-        raise CannotRun(f"{facts.engine} cannot run the image {image}: {said.failure}")
+        raise CannotRun(f"{facts.engine} cannot run the image {image}: {answer.failure}")
 
 
 def _mounted(home: Path) -> str:
@@ -195,14 +195,14 @@ async def is_running(home: Path) -> bool:
 
 
 async def words_of(home: Path) -> list[bytes]:
-    """Return the last output of the container from before the server had its log."""
+    """Return the last output of the container from the time before the server opened its log."""
     note = _noted(home)
     if note is None:
         return []
-    said = await run_program(
+    answer = await run_program(
         [*base(note.facts), "logs", f"--tail={WORDS_LINES}", note.name], seconds_max=LOOK_SECONDS_MAX
     )
-    return f"{said.out}{said.err}".encode().splitlines()[-WORDS_LINES:]
+    return f"{answer.out}{answer.err}".encode().splitlines()[-WORDS_LINES:]
 
 
 async def remove(home: Path) -> None:

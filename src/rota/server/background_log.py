@@ -37,7 +37,7 @@ def write_to(log: Path) -> None:
 
 
 def opened(log: Path) -> BinaryIO:
-    """Open a log to append to, and renew it if it is too large. Only its owner may read it."""
+    """Open a log to append to, for its owner only. A log that is too large is renamed first."""
     with contextlib.suppress(FileNotFoundError):
         if log.stat().st_size > LOG_BYTES_MAX:
             log.replace(aside_of(log))

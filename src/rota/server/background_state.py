@@ -1,4 +1,4 @@
-"""The state of a server in its home, and whether it still holds.
+"""The state of a server, as its home stores it, and whether it is still true.
 
 A file lock shows which process serves here. The state file counts only for the process that holds the lock, which is
 recognised by its number and its start time.
@@ -95,7 +95,7 @@ class Found(NamedTuple):
     pid: int | None = None
     """The process; 0 if it cannot be seen from here."""
     state: State | None = None
-    """The state that it wrote; after a crash, the last one."""
+    """The stored state. After a crash, it is that of the crashed server."""
 
 
 def announce(home: Home, state: State) -> None:
@@ -111,7 +111,7 @@ def last_start(home: Home) -> LastStart | None:
 
 
 def withdraw(home: Home, state: State | None = None) -> None:
-    """Remove the state file, as a server does that ends in good order. `state`: only if the file has this state."""
+    """Remove the state file, because the server ends in good order. With `state`, only if the file has that state."""
     path = home.path / STATE
     if state is None or _decoded(path, State) == state:
         path.unlink(missing_ok=True)

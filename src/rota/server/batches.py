@@ -58,7 +58,7 @@ class Result(msgspec.Struct, omit_defaults=True):
 
 
 class Batches:
-    """Writes batches. Each operation is authorized by itself, as by the URL of its object."""
+    """Writes batches. Each operation is authorized as a request to the URL of its object would be."""
 
     def __init__(self, registry: Registry, audit: Audit, shedding: Shedding) -> None:
         self._registry = registry
@@ -143,7 +143,7 @@ class Batches:
             self._audit.refused(user, verb, kind.bucket, o.namespace, o.name, o.subresource)
             raise ApiError(403, "Forbidden", f'User "{user.name}" cannot {verb} {kind.bucket} in "{o.namespace}"')
         if o.subresource and o.verb in ("create", "delete"):
-            # Both are of whole objects. Whoever may do it to a part of one may not do it to all of it.
+            # Both act on whole objects. Permission for a subresource is no permission for the object.
             raise ApiError(405, "MethodNotAllowed", f"no {o.verb} of the {o.subresource} of {kind.bucket}")
         restricted = user.scope != "admin"
         options = WriteOptions(o.manager, o.dry_run, o.field_validation, o.force, restricted, user.name, user.rules)

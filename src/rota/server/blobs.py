@@ -60,7 +60,7 @@ class BlobRequests:
         self._audit = audit
         self._puts = Shares(PUTS_AT_ONCE_MAX, 1, least=PUTS_LEAST)
         self._put_by: dict[str, set[str]] = {}
-        """The digests that a tenant has put and that still exist."""
+        """The digests that each tenant has put, and that still exist."""
         self._coming: Counter[str] = Counter()
         """The bytes of uploads under way, by tenant."""
 

@@ -69,7 +69,7 @@ class BadResult(ValueError):  # noqa: N818 - says what the result is
 SAFE = (("X-Content-Type-Options", "nosniff"),)
 
 
-def said(code: int, message: str, *headers: tuple[str, str]) -> Response:
+def error_answer(code: int, message: str, *headers: tuple[str, str]) -> Response:
     """Return an error as JSON."""
     return Response(code, _encode({"error": message}) + b"\n", headers=(*SAFE, *headers))
 

@@ -1,10 +1,10 @@
 """Calls of functions over HTTP, at the edge: a request becomes an event, and the returned value becomes the answer.
 
 - `/NAMESPACE/FUNCTION/…`, any method. A function that is not public needs a key of its namespace, in `Authorization:
-  Bearer` or `X-Rota-Key`. Without one, the answer does not reveal whether the function exists.
-- `Prefer: respond-async`: the answer is a Task, which runs when it can, and the place of the later answer. If its
-  worker is lost it is retried if its method, or an `Idempotency-Key`, allows that.
-- A server that stops waits a little for calls, and then answers the others with an error.
+  Bearer` or `X-Rota-Key`. Without a key, the answer does not reveal whether the function exists.
+- `Prefer: respond-async`: the call becomes a Task, and the answer has the URL of its result. If the Task loses its
+  worker, it is retried if its method or an `Idempotency-Key` makes that safe.
+- A stopping server waits a little for calls under way, and then answers the others with an error.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from rota.server.call_answers import (
     SAFE,
     BadResult,
     answer_of,
+    error_answer,
     failed,
     response_of,
-    said,
 )
 from rota.server.http import Answer, Request, Response, TooManyParameters
 from rota.server.shares import Shares
@@ -53,17 +53,17 @@ REPEATABLE_HEADER = "idempotency-key"
 END_SECONDS_MAX = 2.0
 """Time for calls under way to end when the server stops."""
 RECORD_SECONDS_MAX = 2.0
-"""Time to record and answer those that have not."""
+"""Time to record and answer the calls that have not ended by then."""
 EVENTS_BYTES_MAX = 128 * 1024 * 1024
-"""Bytes of the events of all calls under way. A call goes on without its client, and its body is no longer counted; as
-an event it may be six times as large."""
+"""Bytes of the events of all calls under way. They are counted apart from bodies: a call outlives its client, and an
+event may be six times as large as its body."""
 EVENTS_BYTES_LEAST = 8 * 1024 * 1024
-"""Bytes that each namespace may have of them, if there are any left: one event."""
+"""One event: the bytes that every namespace may use as long as any are left."""
 SECRET = frozenset(("authorization", "cookie"))
 TOKEN_PREFIX = "rota-"
 """The prefix of every token of Rota: functions must not get any."""
 MAKE_KEY = "`rota token create NAME --scope function -n NAMESPACE`"
-"""The same text for all: a command that somebody may paste must not contain parts of a request."""
+"""A fixed text: users paste the command, so it must not contain parts of a request."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -74,7 +74,7 @@ class CallHandler:
         self._serving = serving
         self._tokens = tokens
         self._under_way: dict[str, asyncio.Task[Answer]] = {}
-        """By the id of the call."""
+        """Calls under way, by id."""
         self._events = Shares(EVENTS_BYTES_MAX, 0, least=EVENTS_BYTES_LEAST)
         """Bytes of events, by `_share_key`."""
 
@@ -84,7 +84,7 @@ class CallHandler:
         refused = self._refused(request, namespace, function)
         if refused is not None:
             return refused
-        return function if function is not None else said(404, f"there is no function {name} in {namespace}")
+        return function if function is not None else error_answer(404, f"there is no function {name} in {namespace}")
 
     def _refused(self, request: Request, namespace: str, function: Function | None) -> Response | None:
         """Return the refusal of a caller without a key, which is the same whether the function exists or not."""
@@ -92,10 +92,10 @@ class CallHandler:
         if (function is not None and function.spec.public) or self.has_key(request, namespace, name):
             return None
         challenge = ("WWW-Authenticate", 'Bearer realm="functions"')
-        return said(401, f"this takes a key of the function's namespace; {MAKE_KEY} makes one", challenge)
+        return error_answer(401, f"this takes a key of the function's namespace; {MAKE_KEY} makes one", challenge)
 
     def has_key(self, request: Request, namespace: str, name: str = "") -> bool:
-        """Report whether a request may call a function; without a name, any of the namespace."""
+        """Report whether a request has a key for a function; without a name, for any function of the namespace."""
         secret = request.headers.get(KEY_HEADER, "")
         kind, _, bearer = request.headers.get("authorization", "").partition(" ")
         if not secret and kind.lower() == "bearer":
@@ -110,7 +110,7 @@ class CallHandler:
         try:
             event = event_of(request, path, is_keyed=not function.spec.public)
         except TooManyParameters as error:
-            return said(400, str(error))
+            return error_answer(400, str(error))
         if ASYNC in request.headers.get("prefer", "").lower():
             # Readers of Tasks can read the stored event.
             event["headers"] = {name: value for name, value in event["headers"].items() if name not in SECRET}
@@ -120,16 +120,16 @@ class CallHandler:
         del event
         if not self._events.has_room(share_key, len(content)):
             message = f"calls that are not over have {self._events.of(share_key)} bytes, which is the namespace's share"
-            return said(429, message, ("Retry-After", str(RETRY_SECONDS)))
+            return error_answer(429, message, ("Retry-After", str(RETRY_SECONDS)))
         self._events.take(share_key, len(content))
         about = {"method": request.method, "path": path}
         made = asyncio.create_task(self._invoke(function, about, identity, content))
         self._under_way[identity.uid] = made
-        made.add_done_callback(lambda _: self._over(identity, share_key, len(content)))
+        made.add_done_callback(lambda _: self._forget_call(identity, share_key, len(content)))
         # A client that goes away does not end its call: each end would cost a restart of a worker.
         return await asyncio.shield(made)
 
-    def _over(self, identity: Identity, share_key: str, event_bytes: int) -> None:
+    def _forget_call(self, identity: Identity, share_key: str, event_bytes: int) -> None:
         del self._under_way[identity.uid]
         self._events.give_back(share_key, event_bytes)
 
@@ -169,16 +169,16 @@ class CallHandler:
             await asyncio.wait(self._under_way.values(), timeout=RECORD_SECONDS_MAX)
 
     async def _deferred(self, function: Function, event: bytes, *, is_repeatable: bool) -> Answer:
-        """Create a Task for a call, and answer with its place."""
+        """Create a Task for a call, and answer with the URL of its result."""
         if len(event) > EVENT_BYTES_MAX:
-            return said(413, f"a call that is answered later has at most {EVENT_BYTES_MAX} bytes")
+            return error_answer(413, f"a call that is answered later has at most {EVENT_BYTES_MAX} bytes")
         try:
             name = await self._serving.asynchronous.make(function, event, is_repeatable=is_repeatable)
         except NotCalled as error:
-            return said(429, str(error), ("Retry-After", str(RETRY_SECONDS)))
+            return error_answer(429, str(error), ("Retry-After", str(RETRY_SECONDS)))
         except ApiError as error:
-            return said(error.code, str(error))
-        return _not_yet(function.metadata.namespace, name, "Pending", ("Preference-Applied", ASYNC))
+            return error_answer(error.code, str(error))
+        return _pending_answer(function.metadata.namespace, name, "Pending", ("Preference-Applied", ASYNC))
 
     async def follow(self, request: Request, namespace: str, name: str) -> Answer:
         """Answer a request for the result of an asynchronous call; 202 until it is over."""
@@ -189,10 +189,10 @@ class CallHandler:
         if refused is not None:
             return refused
         if task is None or call is None:
-            return said(404, f"there is no call {name} in {namespace} that is answered later")
+            return error_answer(404, f"there is no call {name} in {namespace} that is answered later")
         status = task.status
         if status is None or not task.over():
-            return _not_yet(namespace, name, str(status.phase) if status is not None else "Pending")
+            return _pending_answer(namespace, name, str(status.phase) if status is not None else "Pending")
         identity = Identity(name, task.metadata.uid)
         if status.phase != "Succeeded":
             return answer_of(status.reason or "", identity)
@@ -205,11 +205,11 @@ class CallHandler:
 
 
 def _share_key(function: Function) -> str:
-    """Return the key of a call's share. Calls of public functions leave a part for those with a key."""
+    """Return the key of a call's share. Public functions have a share apart from those that need a key."""
     return f"{function.metadata.namespace}{'/public' if function.spec.public else ''}"
 
 
-def _not_yet(namespace: str, name: str, phase: str, *headers: tuple[str, str]) -> Response:
+def _pending_answer(namespace: str, name: str, phase: str, *headers: tuple[str, str]) -> Response:
     body = _encode({"task": name, "namespace": namespace, "phase": phase}) + b"\n"
     where = ("Location", f"/{OWN}/calls/{quote(namespace)}/{quote(name)}")
     retry = ("Retry-After", str(RETRY_SECONDS))
@@ -247,10 +247,10 @@ def _is_passed_on(name: str, dropped: Collection[str]) -> bool:
 def _not_called(error: NotCalled, identity: Identity) -> Response:
     retry = ("Retry-After", str(RETRY_SECONDS))
     if error.reason == "TooMany":
-        return said(429, "too many calls wait for this function", retry)
+        return error_answer(429, "too many calls wait for this function", retry)
     if error.reason == "NoWorker":
-        return said(503, "no worker of this function had room in time; nothing was begun", retry)
+        return error_answer(503, "no worker of this function had room in time; nothing was begun", retry)
     if error.reason == "QuotaExceeded":
-        return said(503, "the quota has no room for a worker of this function; nothing was begun", retry)
+        return error_answer(503, "the quota has no room for a worker of this function; nothing was begun", retry)
     # The reason is for the deployer, in the status of the function.
     return failed(500, "the function cannot be loaded", identity)

@@ -4,7 +4,7 @@ instances.
 - The hub reaches the logs, commands and files of instances that this cell runs for it, and nothing else. It acts here
   with the scope `hub`, which no token has and which allows only that.
 - Connections that end are opened again, after a growing and randomized pause.
-- A request ends with its connection, at once, and so does what it began.
+- When the connection of a request ends, the request and all that it started end at once.
 """
 
 from __future__ import annotations

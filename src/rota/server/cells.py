@@ -1,7 +1,7 @@
 """The cells of a hub: joining, and reports.
 
-A cell joins with a token that is valid once and for an hour. It gets a token that it keeps in its home, with which it
-reads its own namespace at the hub and reports.
+A cell joins with an invitation, a token that is valid once and for an hour. It gets another token, which it stores in
+its home. With that token it reads its own namespace at the hub, and reports.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class CellRequests:
         self._authority = authority
 
     def invite(self, objects: Objects, user: User, name: str) -> Response:
-        """Create the token with which a cell joins. An earlier one ends."""
+        """Create an invitation, with which a cell can join. An earlier invitation ends."""
         cell = _existing(objects, name)
         try:
             secret, token = self._tokens.invite(
@@ -92,7 +92,7 @@ class CellRequests:
     def join(
         self, objects: Objects, request: Request, user: User, name: str, revoke: Callable[[str], bool]
     ) -> Response:
-        """Exchange the token of an invitation for the cell's token. Earlier ones of that cell end.
+        """Exchange an invitation for the cell's token. Earlier tokens of that cell end.
 
         `revoke` ends a token by its id, with its open streams, and returns False if there is none.
         """
@@ -134,7 +134,7 @@ def check_joining(objects: Objects, request: Request, name: str) -> Cell:
 
 
 def leading(controllers: Controllers | None) -> Reports:
-    """Return the reports of cells. Raises 503 unless this process leads."""
+    """Return the receiver of reports. Raises 503 unless this process leads."""
     reports = controllers.reports if controllers is not None else None
     if reports is None:
         raise _not_leading()

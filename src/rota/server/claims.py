@@ -85,7 +85,7 @@ class ClaimRequests:
     """Answers requests for claims."""
 
     def __init__(self, client: Client, objects: Objects, audit: Audit, tokens: SignedTokens) -> None:
-        """`objects` shows the writes of `client` when they return."""
+        """`objects` must have each write of `client` by the time that the write returns."""
         self._client = Client(client.backend, manager=MANAGER)
         self._objects = objects
         self._audit = audit
@@ -114,10 +114,10 @@ class ClaimRequests:
         _check(objects, asked, pool, user, running.runtime)
         _check_env(asked, user, namespace)
         for _ in range(TRIES_MAX):
-            known = await self._known(objects, holds, asked, user, namespace, name)
+            known = await self._earlier_claim(objects, holds, asked, user, namespace, name)
             if known is not None:
                 return known, 200
-            claim = _made(asked, user, namespace, name)
+            claim = _new_claim(asked, user, namespace, name)
             _check_fields(claim)
             may_wait = _may_wait(claim, pool) and not holds.is_full(pool)
             try:
@@ -132,7 +132,7 @@ class ClaimRequests:
         raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is being made by somebody else')
 
     @staticmethod
-    async def _known(
+    async def _earlier_claim(
         objects: Objects, holds: ClaimHolds, asked: ClaimBody, user: User, namespace: str, pool: str
     ) -> Claim | None:
         """Return the claim that the same caller requested under the same name before, or None."""
@@ -140,7 +140,7 @@ class ClaimRequests:
         claim = get(objects, Claim, asked.name, namespace) or holds.callers.being_made(key)
         if claim is None:
             return None
-        # Before anything is waited for: whoever asks under somebody else's name learns no more than that.
+        # Checked before any wait, so that a request under somebody else's name learns nothing else about the claim.
         if (claim.spec.pool_ref.name, claim.spec.holder) != (pool, _holder(asked, user)):
             raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is somebody else\'s, or of another pool')
         if not claim.over() and not holds.is_usable(claim):
@@ -150,7 +150,7 @@ class ClaimRequests:
         if (claim.spec.pool_ref.name, claim.spec.holder) != (pool, _holder(asked, user)):
             raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is somebody else\'s, or of another pool')
         if claim.over():
-            raise _over(claim)
+            raise _ended_error(claim)
         _check_taken(objects, claim, user)
         if differing := _differing(asked, claim):
             message = f'claims "{asked.name}" has another {differing}: leave that out, or ask under another name'
@@ -186,11 +186,11 @@ class ClaimRequests:
         with noting(self._audit, user, "update", Claim.api.bucket, namespace, name, "renew") as note:
             claim = self._found(user, namespace, name)
             if claim.over():
-                raise _over(claim)
+                raise _ended_error(claim)
             now = datetime.now(UTC)
             patch = {"metadata": {"uid": claim.metadata.uid}, "spec": {"renewTime": now.isoformat()}}
             written: Claim = await self._client.patch(Claim, name, patch, namespace=namespace)
-            # Whoever looks after leases writes it down in a moment.
+            # The controller of claims writes the same to the status in a moment.
             expires = lifecycle.expiry(written, now.timestamp())
             if written.status is not None and expires is not None:
                 status = msgspec.structs.replace(written.status, expires_at=expires)
@@ -217,7 +217,7 @@ class ClaimRequests:
             try:
                 await self._released(holds, claim)
             except ApiError as error:
-                # Nobody has a credential for it any more: its lease ends it.
+                # No credential for this claim is left, so nobody renews it, and its lease ends.
                 log.warning("the claim %s of a revoked token cannot be released: %s", claim.metadata.name, error)
 
     async def _released(self, holds: ClaimHolds | None, claim: Claim) -> Claim:
@@ -231,7 +231,7 @@ class ClaimRequests:
             except ApiError as error:
                 if error.code not in (409, 422):
                     raise
-            # Its lease was just written down, or it has lost what it had.
+            # The claim was renewed meanwhile, or has lost its instance.
             claim = await self._client.get(kind, meta.name, namespace=meta.namespace)
             if claim.over() or claim.metadata.uid != meta.uid:
                 return claim
@@ -241,7 +241,7 @@ class ClaimRequests:
 
     def _found(self, user: User, namespace: str, name: str) -> Claim:
         if user.scope == "claim":
-            # Again: it may have ended since the request was let in.
+            # Checked again: the claim may have ended since the request was authorized.
             return claim_of(user, self._objects)
         claim = get(self._objects, Claim, name, namespace)
         if claim is None:
@@ -285,7 +285,7 @@ def _holder(asked: ClaimBody, user: User) -> str:
     return asked.holder or user.name
 
 
-def _made(asked: ClaimBody, user: User, namespace: str, pool: str) -> Claim:
+def _new_claim(asked: ClaimBody, user: User, namespace: str, pool: str) -> Claim:
     spec = ClaimSpec(
         pool_ref=Ref(name=pool),
         holder=_holder(asked, user),
@@ -298,7 +298,7 @@ def _made(asked: ClaimBody, user: User, namespace: str, pool: str) -> Claim:
     )
     if asked.lease_seconds is not None:
         spec = msgspec.structs.replace(spec, lease_seconds=asked.lease_seconds)
-    # Who asks waits for the answer: without them nobody would use what it gets.
+    # The client waits for the answer. If it goes away, nobody would use the instance.
     marks = {lifecycle.ATTENDED: "true"}
     if user.scope != "admin":
         marks[RESTRICTED] = "true"
@@ -349,8 +349,10 @@ def _check(objects: Objects, asked: ClaimBody, pool: WorkerPool, user: User, run
 
 
 def _check_env(asked: ClaimBody, user: User, namespace: str) -> None:
-    """Refuse variables from Secrets and ConfigMaps that a user may not read who may claim of a pool but not create
-    Claims."""
+    """Refuse variables from Secrets and ConfigMaps that the user may not read.
+
+    Users who may create Claims are exempt: they could set the same variables there.
+    """
     if allows(user, "create", Claim.api, namespace):
         return
     for one in asked.env:
@@ -365,8 +367,8 @@ def _check_taken(objects: Objects, claim: Claim, user: User) -> None:
     name = claim.status.instance_name if claim.status is not None else None
     instance = get(objects, Instance, name or "", claim.metadata.namespace)
     if user.scope != "admin" and instance is not None and (why := reach(objects, instance)):
-        said = f"Instance/{instance.metadata.name} {why}: only an admin can have it"
-        raise ApiError(403, "Forbidden", said)
+        message = f"Instance/{instance.metadata.name} {why}: only an admin can have it"
+        raise ApiError(403, "Forbidden", message)
 
 
 def _bound_or_refused(objects: Objects, user: User, holds: ClaimHolds, pool: WorkerPool, claim: Claim) -> Claim:
@@ -375,7 +377,7 @@ def _bound_or_refused(objects: Objects, user: User, holds: ClaimHolds, pool: Wor
         return claim
     if reason in ("WaitTimeout", "QueueFull"):
         raise _busy(objects, user, holds, pool, may_wait=True)
-    raise _over(claim)
+    raise _ended_error(claim)
 
 
 def _may_wait(claim: Claim, pool: WorkerPool) -> bool:
@@ -403,7 +405,7 @@ def _hindrance(objects: Objects, user: User, holds: ClaimHolds, pool: WorkerPool
     name, namespace = pool.metadata.name, pool.metadata.namespace
     if not allows(user, "get", WorkerPool.api, namespace, name):
         return ""
-    # As it is now, not as it was when somebody began to wait.
+    # The present pool, not that of the time when the wait began.
     pool = get(objects, WorkerPool, name, namespace) or pool
     place = f" -n {namespace}" if namespace != "default" else ""
     wait = wait_of(pool, None, objects, holds.executor.holders_of)
@@ -420,19 +422,21 @@ def _hindrance(objects: Objects, user: User, holds: ClaimHolds, pool: WorkerPool
     return f": {len(wait.holders)} of {wait.workers} busy"
 
 
-def _over(claim: Claim) -> ApiError:
+def _ended_error(claim: Claim) -> ApiError:
     status = claim.status
     assert status is not None
     why = ": ".join(filter(None, (status.reason, status.message)))
-    said = f'claims "{claim.metadata.name}" is over ({status.phase}{f", {why}" if why else ""}): ask under another name'
-    return ApiError(409, "ClaimOver", said)
+    message = (
+        f'claims "{claim.metadata.name}" is over ({status.phase}{f", {why}" if why else ""}): ask under another name'
+    )
+    return ApiError(409, "ClaimOver", message)
 
 
 async def _no_pool(objects: Objects, namespace: str, name: str) -> ApiError:
     there = sorted(one.metadata.name for one in await objects.select(WorkerPool.api, namespace, lambda pool: True))
     more = f" and {len(there) - NAMED_MAX} more" if len(there) > NAMED_MAX else ""
     known = f"there are {', '.join(there[:NAMED_MAX])}{more}" if there else "there is none"
-    # To compare names takes long: those of thousands of pools would keep everybody waiting.
+    # Comparing a name with thousands of others would block the event loop for long.
     near = get_close_matches(name, there, 1) if len(there) <= NAMED_MAX else []
     hint = f"; did you mean {near[0]}?" if near else ""
     return ApiError(404, "NotFound", f'no WorkerPool "{name}" in namespace "{namespace}"{hint}; {known}')

@@ -52,7 +52,7 @@ class Collector(ABC):
             try:
                 await self.collect()
             except Exception as error:
-                # Whatever one object has in it: without this, nothing would be removed for anybody.
+                # One object with bad content must not stop all further collections.
                 log.warning("%s that nothing refers to are not removed: %s", self._what, error)
             due = asyncio.Event()
             timer = self._clock.call_at(self._clock.now() + self._seconds, due.set)
@@ -75,7 +75,7 @@ class BlobCollector(Collector):
 
 
 class MirrorCollector(Collector):
-    """Removes unused mirrors: those without a Workspace, and all others, too, while the disk is short of space."""
+    """Removes mirrors not used for a while: those without a Workspace; while the disk is short of space, all."""
 
     def __init__(self, home: Path, objects: Objects, is_short: Callable[[], bool], clock: Clock | None = None) -> None:
         """`is_short` reports whether the disk has too little space."""

@@ -72,7 +72,7 @@ class Controllers:
         self._plane = plane
         self._linking = linking
         self.runtime = runtime
-        """The runtime that makes instances real here; None if there is none."""
+        """The runtime of instances on this machine; None if none run here."""
         self.runners = Runners(self._clock.now)
         """The workers that are connected here."""
         self._claim_ended = claim_ended
@@ -183,8 +183,10 @@ def restored_seconds_ago(home: Path, now: float) -> float:
 
 
 def identity_of_home(home: Path) -> str:
-    """Return an identity that is the same for every server of a home: only one can live, and after a crash it need not
-    wait for its own lease."""
+    """Return an identity that all servers of a home share.
+
+    Only one of them can live, and after a crash the next one need not wait for the lease of the crashed one.
+    """
     place = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:12]
     return f"{socket.gethostname()}-{place}"
 

@@ -16,7 +16,7 @@ from rota.registry import Registry
 from rota.store import MemoryStore, Store, Write
 
 NAMESPACE = uuid.UUID("6a1a7c5e-1b0c-5c39-9d5e-7f1f0f8f5d11")
-"""The namespace of the uids, which follow from the names: a definition has the same uid on every server."""
+"""The UUID namespace of the uids. They are derived from names, so a definition has the same uid on every server."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode

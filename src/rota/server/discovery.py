@@ -117,8 +117,8 @@ def _subresources(kind: Kind) -> list[dict[str, Any]]:
 def discovery_form(accept: str) -> Negotiated:
     """Return the form of `/api` and `/apis` to send: aggregated in one of its versions, or one document for each group.
 
-    As on Kubernetes, a client that accepts the aggregated form gets it. One that accepts neither gets the other, as
-    JSON.
+    As on Kubernetes, a client that accepts the aggregated form gets it. A client that accepts neither form gets
+    separate documents, as JSON.
     """
     whole = (
         negotiated(accept, (JSON, YAML), lambda _, into: into is not None and _is_aggregated(into)) if accept else None

@@ -32,7 +32,7 @@ from rota.server.shedding import Shedding
 
 DEFAULT_EDGE_PORT = 7480
 EDGE_CONNECTIONS_RESERVED = 32
-"""Connections that calls cannot keep busy, so that health is answered, and new callers get a refusal."""
+"""Connections that calls cannot keep busy: they serve health checks, and refuse new callers."""
 EDGE_BODY_BYTES_MAX = 1024 * 1024
 EDGE_BODIES_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of all bodies that are being read, or whose requests are processed."""
@@ -40,10 +40,10 @@ EDGE_ANSWERS_BYTES_MAX = 128 * 1024 * 1024
 """Bytes of unread answers. Clients of the edge are anonymous."""
 HOOK_REQUESTS_PER_SECOND = 50.0
 HOOK_REQUESTS_BURST = 200.0
-"""Requests to one webhook at once, signed and unsigned ones counted separately. After that, as many per second."""
+"""Requests to one webhook at once, and then per second. Signed and unsigned requests are counted separately."""
 PUBLIC_REQUESTS_PER_SECOND = 2_000.0
 PUBLIC_REQUESTS_BURST = 4_000.0
-"""Requests to one function without a key: their rate, and how many may come at once before it."""
+"""Requests to one function without a key, at once, and then per second."""
 ROUTE_BUCKETS = 1024
 """Buckets in which routes are counted, whether they exist or not. Two routes may share one."""
 NOT_SERVED_SECONDS = 1
@@ -92,7 +92,7 @@ class Edge:
         except ApiError as error:
             if request.path != "/healthz":
                 return refusal(error.code, error.message, _retry(RETRY_SECONDS))
-        for door in DOORS:
+        for door in EDGE_ROUTES:
             if (where := door.match(request.path)) is not None:
                 if door.methods and request.method not in door.methods:
                     return refusal(405, door.only, ("Allow", ", ".join(door.methods)))
@@ -101,7 +101,7 @@ class Edge:
 
     def admit(self, request: Request) -> Response | None:
         """Refuse a request by its head, before its body is read, as far as the head decides."""
-        for door in DOORS:
+        for door in EDGE_ROUTES:
             if (where := door.match(request.path)) is None:
                 continue
             if door.methods and request.method not in door.methods:
@@ -246,8 +246,8 @@ class Edge:
         self._audit.record(maker, "create", Task.api.bucket, namespace, task, "", 202)
 
 
-class Door(NamedTuple):
-    """A route of the edge. Its handler checks what `who` says before it does anything else."""
+class EdgeRoute(NamedTuple):
+    """A route of the edge. `who` describes the check of its handler, which comes before anything else."""
 
     methods: tuple[str, ...]
     """Empty for any."""
@@ -278,11 +278,11 @@ class Door(NamedTuple):
 
 SIGNATURE = "a signature by the secret of the spawner"
 KEY = "a key of the namespace, unless the function is public"
-DOORS = (
-    Door(("GET", "HEAD"), "/healthz", "anybody", "health is read", Edge.health),
-    Door(("POST",), "/-/hooks/{namespace}/{name}", SIGNATURE, "a webhook is a POST", Edge.hook),
-    Door(("GET", "HEAD"), "/-/calls/{namespace}/{name}", KEY, "what became of a call is read", Edge.follow),
-    Door((), "/{namespace}/{name}/*", KEY, "", Edge.call),
+EDGE_ROUTES = (
+    EdgeRoute(("GET", "HEAD"), "/healthz", "anybody", "health is read", Edge.health),
+    EdgeRoute(("POST",), "/-/hooks/{namespace}/{name}", SIGNATURE, "a webhook is a POST", Edge.hook),
+    EdgeRoute(("GET", "HEAD"), "/-/calls/{namespace}/{name}", KEY, "what became of a call is read", Edge.follow),
+    EdgeRoute((), "/{namespace}/{name}/*", KEY, "", Edge.call),
 )
 """Everything that the edge serves, and who may use it."""
 

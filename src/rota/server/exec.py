@@ -69,7 +69,7 @@ def _session(runtime: Runtime | Absent, objects: Objects, request: Request, name
 
 
 def _env(objects: Objects, instance: Instance) -> dict[str, str]:
-    """Return the variables of a claim whose container was not restarted for it, and so does not have them."""
+    """Return the variables of a claim whose container was not restarted for it, and so does not have them yet."""
     if is_restarted_for(instance):
         return {}
     try:

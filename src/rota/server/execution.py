@@ -102,7 +102,7 @@ class ExecSession:
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # It may have been started nevertheless.
+            # The command may have been started even so.
             with contextlib.suppress(Exception):
                 await _kill(await asyncio.wait_for(starting, CLEAR_UP_SECONDS_MAX))
             raise

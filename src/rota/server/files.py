@@ -223,15 +223,15 @@ def _shown(entry: FileEntry) -> dict[str, Any]:
     out: dict[str, Any] = msgspec.to_builtins(entry) | {"mode": f"{entry.mode:04o}"}
     for field in ("name", "target"):
         text = out.get(field, "")
-        if not text.isascii() and text != (said := text.encode("utf-8", "replace").decode()):
+        if not text.isascii() and text != (readable := text.encode("utf-8", "replace").decode()):
             # The encoded name is for requests.
-            out |= {field: said, f"{field}Encoded": quote(text, errors="surrogateescape")}
+            out |= {field: readable, f"{field}Encoded": quote(text, errors="surrogateescape")}
     return out
 
 
 def _failed(error: FileFailed, path: str) -> ApiError:
     code, reason = CODES.get(error.reason, (500, "InternalError"))
-    # It may contain a name that is not UTF-8.
+    # The message may contain a file name that is not UTF-8.
     message = error.message.encode("utf-8", "replace").decode()
     return ApiError(code, reason, message, details={"name": path.encode("utf-8", "replace").decode(), "kind": "files"})
 

@@ -14,7 +14,7 @@ def _nothing() -> None:
 
 
 async def finished(doing: Coroutine[Any, Any, T], on_cancel: Callable[[], None] = _nothing) -> T:
-    """Await work to its end. A cancellation of the caller is raised afterwards.
+    """Await work to its end, and then raise a cancellation of the caller.
 
     `on_cancel` is called at the cancellation, so that long work can end sooner.
     """

@@ -1,4 +1,4 @@
-"""Render objects in the form that a client wants: whole, as rows of a table, or only their metadata. JSON."""
+"""Render objects as JSON in the form that a client wants: whole, as rows of a table, or only their metadata."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def grouped(batch: list[WatchEvent], most: int) -> Iterator[tuple[list[WatchEven
 
 
 def events(where: Route, batch: list[WatchEvent], wanted: Wanted, *, headed: bool) -> bytes:
-    """Encode a batch of events. They are joined, because writes to the client are what costs."""
+    """Encode a batch of events. They are joined, because each write to the client is expensive."""
     if wanted.form == "object" and wanted.media_type != PROTOBUF:
         return b"".join([b'{"type":"%b","object":%b}\n' % (e.type.encode(), e.object) for e in batch])
     lines = []

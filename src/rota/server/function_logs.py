@@ -34,7 +34,7 @@ from rota.server.log_streams import Piece, Pieces, Rhythm, as_stream, begin_of, 
 from rota.server.logs import READ_BYTES, TAIL_LINES, whole
 
 FOLLOWED_MAX = 256
-"""Logs that are read at once. Those of later calls follow when others are over."""
+"""Logs that are followed at once. Logs of later calls wait until others are over."""
 KNOWN_MAX = 1000
 """Logs of finished calls that a retry of the same task may continue."""
 LINE_BYTES_MAX = 1024 * 1024
@@ -120,9 +120,9 @@ class Merged:
             rhythm = Rhythm()
             while follow and self._is_there():
                 self._open_new()
-                said = b"".join(self._read())
+                output = b"".join(self._read())
                 if change := self._progress.take():
-                    yield Piece(said, change)
+                    yield Piece(output, change)
                     rhythm.had_output()
                 elif await rhythm.rest():
                     yield None
@@ -183,7 +183,7 @@ class Merged:
                 self._places[key] = found
         self._open_packages(0, self._places.pop(f"{NO_CALL}{PACKAGES}", BEGINNING))
 
-    # What there is.
+    # Existing logs.
 
     def _calls(self, begun: Iterable[BegunCall], tasks: Iterable[Task]) -> list[Source]:
         """Return the logs of all calls, in the order in which they began."""
@@ -237,7 +237,7 @@ class Merged:
         task = get(self._serving.objects, Task, name, self._function.metadata.namespace)
         return task is not None and task.metadata.uid == uid and not task.over()
 
-    # What comes.
+    # New logs.
 
     def _open_new(self) -> None:
         """Open the logs of new calls and workers."""
@@ -277,8 +277,7 @@ class Merged:
         return lambda: self._serving.calls.is_under_way(id_)
 
     def _open_workers(self, *, is_first: bool) -> None:
-        """Open the logs of new workers. Those that exist at the start begin at their end: the last lines included
-        them."""
+        """Open the logs of new workers. Earlier logs begin at their end, because their last lines are shown already."""
         for worker in self._now().routing.workers:
             subject = worker.subject
             if subject.uid in self._open:
@@ -302,8 +301,8 @@ class Merged:
             self._open[id_] = self._open.pop(id_)
             # Checked before the read, so that the read includes everything up to the end.
             goes_on = one.goes_on()
-            if said := one.read():
-                found.append(said)
+            if output := one.read():
+                found.append(output)
                 self._progress.reach(one.key, one.position)
             elif not goes_on:
                 found.append(one.end())
@@ -336,10 +335,10 @@ class Open:
     def read(self) -> bytes:
         """Return the lines that are complete."""
         lines, newline, self._rest = (self._rest + self.reader.read(READ_BYTES)).rpartition(b"\n")
-        said = prefixed(self._prefix, lines) if newline else b""
+        output = prefixed(self._prefix, lines) if newline else b""
         if len(self._rest) > LINE_BYTES_MAX:
-            said, self._rest = said + prefixed(self._prefix, self._rest), b""
-        return said
+            output, self._rest = output + prefixed(self._prefix, self._rest), b""
+        return output
 
     def end(self) -> bytes:
         """Return the rest of an incomplete line."""

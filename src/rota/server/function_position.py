@@ -15,7 +15,7 @@ import msgspec
 from rota.registry.errors import bad_request
 
 MARGIN_SECONDS = 5.0
-"""Calls that began that long before the newest one do not count as new, whichever process made them."""
+"""Calls that began this long before the newest known one do not count as new."""
 OVER_MAX = 150
 """Logs that are kept after their end."""
 EPOCH, KNOWN, AFTER = "epoch", "seen", "after"
@@ -81,7 +81,7 @@ class Progress:
         self._change[key] = position
 
     def leave(self, key: str, began: float) -> None:
-        """Record that a log was read to its end. It is kept for a while."""
+        """Record that a log was read to its end. The position keeps it for a while."""
         self._over[key] = began
         self._has_aged = True
 

@@ -59,7 +59,7 @@ class CellsPart:
         return self._tunnels.session(request, name, session)
 
     def link(self, request: Request, user: User, act: str) -> Answer:
-        """Cut this cell off from its hub, or heal that, to try out the consequences."""
+        """Cut this cell off from its hub, as a test, or end the cut."""
         running = self._running()
         link = running.link if running is not None else None
         if link is None:

@@ -27,7 +27,7 @@ from rota.server.tables import Tables
 
 
 class OperatorGateway:
-    """Answers the operator's own user, and holders of a claim's token. `close` it."""
+    """Answers the operator's own user, and holders of a claim's token. Call `close` at the end."""
 
     def __init__(self, running: Controllers, client: Client, home: Home) -> None:
         """`client` is connected to the server that has the objects. `home` is the folder of the socket."""

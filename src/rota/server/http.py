@@ -102,7 +102,8 @@ class Stream(msgspec.Struct, frozen=True):
     seconds_max: float = 0.0
     """Time after which it is ended in good order; 0 for never."""
     endless: bool = False
-    """True if it is complete wherever it ends, as a watch is. Others are cut, so that the client notices."""
+    """True if the stream is complete wherever it ends, like a watch. Other streams are cut, so that the client notices.
+    """
     on_start: Callable[[Callable[[], None]], None] = lambda end: None
     """Called before anything is sent, with a function that ends it early."""
     on_end: Callable[[], None] = lambda: None

@@ -49,9 +49,9 @@ REQUEST_SECONDS_MAX = 30.0
 STALLED_SECONDS_MAX = 30.0
 """A client that reads nothing of its answer for this long is cut off."""
 LINGER_SECONDS = 5.0
-"""Time for a client that was answered before the end of its request to notice: closing would cut the answer."""
+"""Time to read on after an early answer, until the client notices it: closing at once would cut the answer off."""
 LINGER_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes that it may send meanwhile."""
+"""Bytes that are read and dropped meanwhile."""
 WRITE_BUFFER_BYTES = 64 * 1024
 """Unsent bytes above which an answer waits. It goes on when three quarters of them are sent."""
 
@@ -331,7 +331,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _hold(self) -> None:
-        """Count the received bytes of a body that is incomplete or large. If it may not come, it is not waited for."""
+        """Count the received bytes of a body that is incomplete or large. Answers at once if the request is refused."""
         request, bodies = self._coming, self._server.memory.bodies
         if request is None:
             request = self._coming = self._request()
@@ -660,7 +660,7 @@ class Connection(asyncio.Protocol):
     # Waiting for the client.
 
     def _wait(self) -> None:
-        """Join the connections that are closed when there is no room. Local ones are not."""
+        """List the connection as one that can be closed to make room. Local connections are never closed for that."""
         if not self.is_local:
             (self._server.idle if self._is_known else self._server.strangers)[self] = None
 

@@ -84,7 +84,7 @@ class HttpServer:
         self.local_connections = 0
         """Connections at the local socket among these."""
         self.strangers: OrderedDict[Connection, None] = OrderedDict()
-        """Connections without a request so far, or without an authenticated one; the longest waiting first."""
+        """Connections without an authenticated request so far, the oldest first."""
         self.idle: OrderedDict[Connection, None] = OrderedDict()
         """Idle connections of authenticated clients."""
         self._listeners: list[Listener] = []
@@ -140,7 +140,7 @@ class HttpServer:
         return len(self.connections) - self.local_connections > self.connections_max
 
     def make_room(self, *, sparing: Connection | None = None) -> bool:
-        """Close the remote connection that waits for its client the longest, if there is one."""
+        """Close the remote connection that has waited longest for its client, if there is one."""
         for waiting in (self.strangers, self.idle):
             found = next((one for one in waiting if one is not sparing), None)
             if found is not None:

@@ -49,13 +49,13 @@ class HubAnswers:
     """Answers the cells of one hub."""
 
     def __init__(self, running: Controllers, accounts: Accounts, passing: HttpBackend, authority: Path) -> None:
-        """`passing` is the API server, without a credential of the hub's own."""
+        """`passing` connects to the API server, without a credential of the hub's own."""
         self._running = running
         self._accounts = accounts
         self._passing = passing
         self._authority = authority
         self._under_way: dict[str, dict[object, Callable[[], None]]] = {}
-        """Functions that end the requests of each cell under way."""
+        """For each cell, functions that end its requests under way."""
         leads = {"leads": lambda: "" if running.reports is not None else "another operator leads"}
         self._health = Health(live={"ping": lambda: ""}, ready=leads)
 

@@ -66,7 +66,7 @@ WHOLE_BYTES_MAX = 1024 * 1024
 """A larger answer is sent in pieces."""
 REASONS = {502: "BadGateway", 503: "ServiceUnavailable", 504: "Timeout"}
 BAD_GATEWAY = 1014
-"""The close code of a WebSocket whose other end was cut off beyond this server."""
+"""The close code of a WebSocket that was cut off between this server and the cell."""
 TYPES = frozenset((JSON, TEXT, BYTES, TAR, frames.CONTENT_TYPE))
 """Content types that are passed on. None of them is executed by a browser."""
 
@@ -349,7 +349,7 @@ def _share_key(user: User) -> str:
     return user.share_key or user.name
 
 
-# What a cell answers.
+# Answers of cells.
 
 
 def _rubbish(cell: str) -> ApiError:

@@ -52,7 +52,7 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._entering: OrderedDict[socket.socket, asyncio.Task[None]] = OrderedDict()
         self._spare = os.open(os.devnull, os.O_RDONLY)
-        """Released to accept, and close, a connection for which there is no descriptor."""
+        """A spare descriptor. It is released to accept and close a connection when there is no other."""
         self._resuming: asyncio.TimerHandle | None = None
         self._warned_at = float("-inf")
         sock.setblocking(False)
@@ -89,7 +89,7 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno in EXHAUSTED:
-                    self._make_do()
+                    self._drop_waiting()
                 self._pause(error)
                 return
             sock.setblocking(False)
@@ -118,8 +118,8 @@ class Listener:
             sock, _ = self._entering.popitem(last=False)
             _cut(sock)
 
-    def _make_do(self) -> None:
-        """Free descriptors, and drop a waiting connection, which would keep the listener busy."""
+    def _drop_waiting(self) -> None:
+        """Free descriptors, and drop one waiting connection, which would keep the listener busy."""
         self._drop_oldest()
         self._make_room()
         if self._spare < 0:

@@ -79,7 +79,7 @@ class Rhythm:
         return True
 
 
-# What is asked for.
+# Query parameters.
 
 
 def follows(query: Mapping[str, str]) -> bool:

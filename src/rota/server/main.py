@@ -79,7 +79,8 @@ COME_UP_SECONDS_MAX = 2.0
 ANSWER_SECONDS_MAX = 5.0
 """Time that a stopping server waits for a keeper that does not answer."""
 COLLECT_OBJECTS = 50_000
-"""Objects created beyond those freed before the garbage collector runs: a request creates and frees thousands."""
+"""The threshold of the garbage collector: objects created minus objects freed. One request creates and frees thousands.
+"""
 
 
 class Ready(NamedTuple):
@@ -308,9 +309,9 @@ async def run(
 
 
 async def _unless(stop: asyncio.Event, coming_up: Coroutine[Any, Any, None]) -> bool:
-    """Run the start. Returns whether it finished before a request to stop.
+    """Run the start until it is done or a stop is requested. Returns whether it is done.
 
-    A start that is stopped has a moment to finish, so that the server ends in good order. If it hangs, it is cancelled.
+    A start that is stopped may go on for a moment, so that the server ends in good order. If it hangs, it is cancelled.
     """
     starting = asyncio.create_task(coming_up, name="starting")
     stopping = asyncio.create_task(stop.wait(), name="stopping")
@@ -410,7 +411,7 @@ def _controllers(
 
 
 def _calling(running: Running, tokens: Tokens) -> Callable[[], CallHandler | None]:
-    """Return a function that returns what answers calls, or None while this process does not serve them."""
+    """Return a function that returns the CallHandler, or None while this process serves no functions."""
     made: list[CallHandler] = []
 
     def calling() -> CallHandler | None:

@@ -17,7 +17,7 @@ BODIES_BYTES_RESERVED = 32 * MIB
 BODIES_BYTES_LEAST = 3 * MIB
 """Bytes that each payer may have, if there are any left: one body."""
 SMALL_BODY_BYTES = 16 * 1024
-"""A smaller body that arrives at once is not counted: it is gone with its request."""
+"""A smaller body that arrives at once is not counted: it lives only as long as its request."""
 ANSWERS_BYTES_MAX = 384 * MIB
 """Bytes of all answers that clients have not read yet."""
 ANSWERS_BYTES_RESERVED = 96 * MIB
@@ -101,7 +101,7 @@ class Memory:
 
 
 class Held:
-    """Bytes that one connection keeps, of somebody's share."""
+    """Bytes that one connection uses of a payer's share."""
 
     def __init__(self, shares: Shares, payer: Payer) -> None:
         self._shares = shares

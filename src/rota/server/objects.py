@@ -15,7 +15,7 @@ from rota.registry.options import ListOptions, WatchOptions
 from rota.registry.reading import revision_of
 from rota.registry.selectors import Selection
 from rota.server import forms, media, parameters
-from rota.server.auth import sight
+from rota.server.auth import visible_selector
 from rota.server.compression import gzipped
 from rota.server.http import Request, Response, Stream
 from rota.server.media import Shape, Wanted
@@ -30,7 +30,7 @@ WARNING_LENGTH_MAX = 256
 COUNTED_BYTES_MIN = 64 * 1024
 """Smaller lists are not counted while they are rendered, nor are small batches of events."""
 ROOM_SECONDS_MAX = 5.0
-"""Time for a client to read other answers until a watch has room for its events; then the watch is ended."""
+"""Time that a watch waits for room for its events, while its client reads other answers. Then the watch ends."""
 
 METHOD = "MethodNotAllowed"
 NOT_ALLOWED = "the server does not allow this method on the requested resource"
@@ -250,7 +250,7 @@ class Objects:
 
 def _in_sight(request: Request, where: Route, options: Listed) -> Listed:
     """Return the options, restricted to objects that the user may see."""
-    if not (own := sight(request.user, where.kind, where.namespace)):
+    if not (own := visible_selector(request.user, where.kind, where.namespace)):
         return options
     asked = options.field_selector
     return msgspec.structs.replace(options, field_selector=f"{asked},{own}" if asked else own)

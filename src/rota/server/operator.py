@@ -72,15 +72,15 @@ class Pods(NamedTuple):
     """Settings of an operator that makes instances real as Pods."""
 
     runtime_class: str = ""
-    """The RuntimeClass of what asks for a sandbox; empty: there is none."""
+    """The RuntimeClass of Pods with a sandbox; empty if the cluster has none."""
     network: Network = "host"
-    """The network of instances that do not say which."""
+    """The default network of instances."""
 
     def opened(self, client: Client) -> AbstractAsyncContextManager[PodMaker]:
         return pod_maker(client, policy=Policy(self.network), runtime_class=self.runtime_class)
 
     def unopened(self, client: Client) -> PodMaker:
-        """Return a maker that only tells which kinds its controllers read."""
+        """Return a maker that is not connected, from which only the kinds that its controllers read are taken."""
         return PodMaker(client, Cache(client, Pod), Cache(client, PersistentVolumeClaim))
 
 
@@ -117,8 +117,8 @@ async def operate(
 ) -> None:
     """Run until SIGTERM or SIGINT. `say` is called with the leader whenever it changes.
 
-    Without `lease_namespace` the lease is in the server's own namespace: for a Rota, its system namespace.
-    Without `pods` nothing runs here.
+    Without `lease_namespace` the lease is in the server's own namespace: for a Rota, its system namespace. Without
+    `pods` this operator makes no instances real.
     """
     identity = identity_of_process()
     # Determined in any case, because it also decides how objects are written.
@@ -179,16 +179,16 @@ def _end_on_signals(task: asyncio.Task[Any]) -> None:
 async def _is_rota(client: Client, say: Callable[[str], None]) -> bool:
     """Report whether the server is a Rota. Waits for its answer, because two operators with different leases would both
     lead."""
-    backend, said = client.backend, ""
+    backend, reported = client.backend, ""
     while isinstance(backend, HttpBackend):
         try:
             return "rotaVersion" in await backend.version()
         except (OSError, ApiError) as error:
             if isinstance(error, ApiError) and error.code in (403, 404):
                 return False  # A Rota serves its version to every credential.
-            if str(error) != said:
-                said = str(error)
-                say(said)
+            if str(error) != reported:
+                reported = str(error)
+                say(reported)
             await asyncio.sleep(LOOK_SECONDS)
     return False
 
@@ -231,9 +231,9 @@ class Hub:
 
     async def open(self, client: Client) -> str:
         """Listen, and publish the URL. Returns the URL."""
-        host, port, said = self._address
+        host, port, reported = self._address
         sock = bind(host, port, "--listen")
-        url = said or f"https://{authority_of(host, sock)}"
+        url = reported or f"https://{authority_of(host, sock)}"
         names = [*LOOPBACK, dialled(host), *from_elsewhere(host), urlsplit(url).hostname or ""]
         await self._http.listen(sock, ssl=ensure_tls(self._folder, [one for one in dict.fromkeys(names) if one]))
         await _publish(client, {"url": url, "authority": self._authority.read_text()})
@@ -265,7 +265,7 @@ async def _answers(home: Home) -> bool:
 
 
 async def _report_leader(running: Controllers, identity: str, say: Callable[[str], None]) -> None:
-    said: tuple[str, int] = ("", 0)
+    reported: tuple[str, int] = ("", 0)
     while True:
         if running.loop is not None:
             now = f"{identity} leads"
@@ -275,7 +275,7 @@ async def _report_leader(running: Controllers, identity: str, say: Callable[[str
             now = f"{identity} waits; {running.leader} leads"
         else:
             now = f"{identity} waits"
-        if (now, running.terms) != said:
+        if (now, running.terms) != reported:
             say(now)
-            said = (now, running.terms)
+            reported = (now, running.terms)
         await asyncio.sleep(LOOK_SECONDS)

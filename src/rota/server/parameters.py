@@ -108,7 +108,7 @@ def watch_seconds(query: Query) -> float:
 
 
 def of_write(request: Request, duplicates: tuple[str, ...] = (), *, is_apply: bool = False) -> WriteOptions:
-    """`duplicates` are the fields that occur twice in the body."""
+    """Read the options of a write. `duplicates` are the fields that occur twice in its body."""
     query = request.query
     validation: Any = query.get("fieldValidation", "")
     dry_run = _dry_run(request)
@@ -143,7 +143,7 @@ def of_write(request: Request, duplicates: tuple[str, ...] = (), *, is_apply: bo
 
 
 def _dry_run(request: Request) -> list[str]:
-    """Return the values of dryRun. A single empty one counts as absent; beside others it is invalid."""
+    """Return the values of dryRun. A single empty value counts as absent; an empty one among several is invalid."""
     values = request.values("dryRun")
     return [] if values == [""] else values
 
@@ -181,7 +181,7 @@ class Deletion(NamedTuple):
 
     options: DeleteOptions
     code_if_held: int
-    """The status code if the object is only marked."""
+    """The status code if finalizers keep the object, which is then only marked for deletion."""
 
 
 def of_delete(request: Request) -> Deletion:

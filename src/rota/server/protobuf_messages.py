@@ -230,7 +230,7 @@ MAGIC = b"k8s\x00"
 
 
 def message_of(api_version: str, kind: str) -> Message | None:
-    """Return the message of a kind, or None. That of a list follows from that of its items."""
+    """Return the message of a kind, or None. The message of a list is derived from that of its items."""
     group = api_version.rpartition("/")[0]
     known = MESSAGES.get(f"{kind}.{group}") or MESSAGES.get(kind)
     if known is not None or not kind.endswith("List"):

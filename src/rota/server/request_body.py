@@ -12,7 +12,7 @@ BYTES_PER_SECOND_MIN = 4 * 1024
 
 
 class Body:
-    """Iterate over it once. Raises ConnectionResetError if the client goes away before its end."""
+    """A body to iterate over once. Raises ConnectionResetError if the client goes away before its end."""
 
     def __init__(self, transport: asyncio.Transport, begin: Callable[[], None]) -> None:
         """`begin` is called once, when the body is first read."""

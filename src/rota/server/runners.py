@@ -20,8 +20,8 @@ def stream(
 ) -> Upgrade:
     """Open the stream of an instance's runner.
 
-    A runner of another version is refused, and ended by the controller of its instance: it was started before an
-    upgrade of the server, and the next one has the server's version.
+    A runner of another version is refused, because it is older than an upgrade of the server. The controller of its
+    instance ends it and starts a new one.
     """
     instance = get(objects, Instance, name, namespace)
     if instance is None or instance.metadata.uid != user.token_id:

@@ -14,7 +14,7 @@ from rota.server.addresses import dialled, family_of
 log = logging.getLogger(__name__)
 
 TWINS = {"127.0.0.1": "::1", "0.0.0.0": "::1"}
-"""Addresses that have another loopback address beside them: clients of the name localhost try that first."""
+"""The other loopback address for each address: clients of the name `localhost` may try it first."""
 
 
 class AddressInUse(OSError):  # noqa: N818

@@ -29,7 +29,7 @@ from rota.server.home import Home
 HAND_OVER = signal.SIGUSR1
 """Ends a server without its instances, which the next server adopts."""
 GRACE_SECONDS = protocol.STOP_GRACE_SECONDS
-"""The default grace of instances, whatever their own grace."""
+"""The default grace of instances that are stopped with the server. It overrides their own."""
 STOP_SECONDS_MAX = 5.0
 """Time after which nothing is left, unless a longer grace is given."""
 SERVER_SECONDS = 1.0
@@ -112,7 +112,7 @@ async def stop(home: Home, grace_seconds: float = GRACE_SECONDS) -> Ended:
 
 
 async def _end_server(home: Home, deadline: float, ended: Ended) -> None:
-    server = held(home.server_pid)
+    server = open_process(home.server_pid)
     if server is None:
         return
     with contextlib.closing(server):
@@ -124,12 +124,12 @@ async def _end_server(home: Home, deadline: float, ended: Ended) -> None:
 
 
 async def _end_keeper(home: Path, grace_seconds: float, deadline: float, ended: Ended) -> None:
-    """End a keeper without a server: there was none, or it had to be killed."""
+    """End a keeper that has no server: none was there, or it had to be killed."""
     stream = dial(home)
     if stream is None:
         return
     with contextlib.closing(stream):
-        process = held(lambda: _peer(stream))
+        process = open_process(lambda: _peer(stream))
         if process is None:
             return
         with contextlib.closing(process):
@@ -147,8 +147,8 @@ async def kill(process: Process) -> None:
     await process.ends_within(KILL_SECONDS)
 
 
-def held(who: Callable[[], int | None]) -> Process | None:
-    """Return the process with this number, which is read again once the process is open: it could have been reused."""
+def open_process(who: Callable[[], int | None]) -> Process | None:
+    """Return an open process for the number that `who` returns. It asks again afterwards: a number can be reused."""
     for _ in range(_ATTEMPTS_MAX):
         pid = who()
         if pid is None:
@@ -180,7 +180,7 @@ def _peer(stream: socket.socket) -> int | None:
 
 @contextlib.asynccontextmanager
 async def _following(home: Path, grace_seconds: float, ended: Ended) -> AsyncIterator[None]:
-    """Record what ends under the keeper, and set this grace for a server that asks for none."""
+    """Record the instances that end in the block. A server that sets no grace of its own uses this one."""
     keeper = Keeper.existing(home)
     following: asyncio.Task[None] | None = None
     # There may be no keeper, or one that hangs.

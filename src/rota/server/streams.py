@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 PIECE_BYTES = 64 * 1024
 LINGER_SECONDS = 0.25
-"""Time to read the output after the end of a command. Others that hold its output go on unread."""
+"""Time to read the output after a command has ended. Processes that it left behind are not read any longer."""
 LEFT_BYTES_MAX = 1024 * 1024
 """Bound on the output that is read after a command has ended. No pipe holds more: anything beyond was written later."""
 

@@ -22,7 +22,7 @@ from rota.engine.metrics import Metrics
 
 PACKAGE = "rota."
 DATA = ("rota.api.",)
-"""Modules of data, not of parts of the server."""
+"""Modules whose objects are data, and are not searched."""
 TABLES = (dict, set, list, deque, WeakValueDictionary)
 PLAIN = frozenset((str, bytes, int, float, bool, type(None)))
 LOOKED_INTO_MAX = 1_000

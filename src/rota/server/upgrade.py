@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class Upgrade(msgspec.Struct, frozen=True):
-    """An answer that makes a WebSocket of the connection. A request that did not ask for one is refused instead."""
+    """An answer that turns the connection into a WebSocket. A request that is no upgrade is refused instead."""
 
     serve: Callable[[WebSocket], Awaitable[None]]
-    """Uses the WebSocket until it returns, which closes it. It is cancelled if it goes on after its client is gone."""
+    """Uses the WebSocket. Its return closes the WebSocket; it is cancelled if it goes on after the client is gone."""
     protocol: str = ""
     """The subprotocol, one of those that the client offers."""
     message_bytes_max: int = framing.MESSAGE_BYTES_MAX

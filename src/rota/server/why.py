@@ -121,9 +121,9 @@ def _loop(running: Explained | None, elsewhere: str) -> ControlLoop:
 
 
 def _as_it_stands(loop: ControlLoop, objects: Objects, obj: Object | None, user: User) -> Object | None:
-    """Return an object. A waiting task or claim gets its present place in the queue or in a lock.
+    """Return an object as it is now. A waiting task or claim gets its present place in the queue, or for a lock.
 
-    That names others, so it is for those who may list them.
+    The place reveals other objects, so only users who may list these get it.
     """
     if not isinstance(obj, Task | Claim) or obj.status is None:
         return obj
@@ -246,7 +246,7 @@ def _by_plural() -> dict[str, Kind]:
 
 
 def _acting(loop: ControlLoop, kind: Kind) -> Acting:
-    """Return what acts on the objects of a kind here."""
+    """Return whether a controller, a gate or nobody acts on the objects of a kind here."""
     controller = loop.controller(kind)
     if controller is None:
         return "nobody"
