@@ -149,7 +149,7 @@ class Blobs:
                 yield piece
 
     def collect(self, used: Collection[str]) -> list[str]:
-        """Remove blobs that are not used and not new, and abandoned files. Return the digests of removed blobs."""
+        """Remove unused blobs after UNUSED_SECONDS_MIN, and abandoned files. Return the digests of removed blobs."""
         gone: list[str] = []
         now = time.time()
         for path in self._files():

@@ -58,7 +58,7 @@ class Disk:
             return self.level
 
     def relieve(self) -> bool:
-        """Remove the reserve. Report whether that freed space."""
+        """Remove the reserve. Report whether this freed space."""
         with self._lock:
             return self._give_up()
 

@@ -57,7 +57,7 @@ class Run(Struct, frozen=True):
 
     number: int
     id: str
-    """The runtime's own id of it."""
+    """The id that the runtime gives the run."""
     started: float
     exit: Exit | None = None
     limits_unmet: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ class BoxSpec(Struct, frozen=True):
     record: str
     """A file of the host that records the prepared tree. It is removed with the storage."""
     uid: int | None = None
-    """The owner of the storage; None: the user of Rota."""
+    """The uid that owns the storage. None: Rota's own uid."""
     code: str = ""
     """The path of a function's code in the box; empty for other workers."""
     packages: str = ""
@@ -261,7 +261,7 @@ class Runtime(Protocol):
         ...
 
     async def drop_storage(self, namespace: str, owner: Owner, name: str = "") -> None:
-        """Remove all storages of an owner, or the one of this name. No process may run in them."""
+        """Remove all storages of an owner, or only that of this name. No process may run in them."""
         ...
 
     def listen(self, listener: Callable[[Subject], None]) -> Callable[[], None]:

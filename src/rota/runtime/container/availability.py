@@ -43,7 +43,7 @@ USERS_SETTINGS = "containers/containers.conf"
 
 
 class EngineAvailability(NamedTuple):
-    """The engine of this host; None: `why_not` has the reason, and what to do."""
+    """The engine of this host. If it is None, `why_not` has the reason, and what to do."""
 
     engine: Engine | None
     why_not: str
@@ -112,7 +112,7 @@ def _program(name: str) -> str | None:
 
 
 def _fingerprint() -> str:
-    """Return a hash of all that the answer depends on, as far as it can be read without trying."""
+    """Return a hash of what determines the engine to use, as far as it can be read without a trial."""
     own = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / USERS_SETTINGS
     paths = [*map(_program, PROGRAMS), *SETTINGS, str(own), os.environ.get("CONTAINERS_CONF")]
     limits = [resource.getrlimit(kind)[1] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)]

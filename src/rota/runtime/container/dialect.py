@@ -59,7 +59,7 @@ class Dialect(NamedTuple):
     remove: tuple[str, ...]
     """The command that kills and removes a container; the name follows it. It may fail if there is none."""
     relabelled: str
-    """The option of a mount that labels it for SELinux; empty: there is none."""
+    """The option that labels a mount for SELinux; empty if the engine has none."""
     has_monitors: bool
     """Each container has a monitor process, which a killed client may leave behind."""
 

@@ -138,7 +138,7 @@ class Engine:
         return said.code == 0 and said.out.strip() == "true"
 
     async def pid(self, name: str) -> int | None:
-        """Return the pid of a container's first process on this host; None: it has none."""
+        """Return the pid of a container's first process on this host, or None if it has none."""
         asked = [*base(self.facts), "container", "inspect", f"--format={PID}", name]
         said = await run_program(asked, seconds_max=INSPECT_SECONDS_MAX)
         text = said.out.strip()

@@ -45,7 +45,7 @@ class Images:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def ensure(self, reference: str, *, pulls: bool = True, tenant: str = "") -> None:
-        """Return when the image is there; pull it if it is missing and `pulls` is set. Raises `Refused`.
+        """Pull an image if it is missing and `pulls` is set. When this returns, the image is there. Raises `Refused`.
 
         Tenants take turns, however many of their images wait.
         """

@@ -36,7 +36,7 @@ class Monitor(NamedTuple):
 
 
 def monitors_of(name: str, program: str) -> list[Monitor]:
-    """Return the monitors of containers with this name: one for each container that ever had it and was left."""
+    """Return the monitors of all containers that ever had this name and were left behind."""
     try:
         conmon = os.stat(program)
     except OSError:

@@ -38,7 +38,7 @@ CGROUP_MANAGERS = ("cgroupfs", "systemd")
 # A host may forbid more than a limit of its own; these are tried in this order.
 ULIMITS_MAX = (resource.RLIM_INFINITY, 1 << 15, 1 << 12, 1 << 10)
 RLIMIT_WORD = "rlimit"
-"""A word in the error of every OCI runtime that may not set an rlimit."""
+"""A word in the error of any OCI runtime that is not allowed to set an rlimit."""
 MEMORY_BYTES, CPU_PERCENT = 256 << 20, 50
 SAYING = "inside"
 INFO = "{{.Version.Version}} {{.Host.OCIRuntime.Path}} {{.Host.Conmon.Path}}"
@@ -95,7 +95,7 @@ async def _with_gvisor(facts: Facts, container: _TrialContainer) -> Facts:
 
 
 async def _working(program: str, container: _TrialContainer) -> Facts | str:
-    """Return the first options that work, the default first; if none do, the error of the first trial."""
+    """Try options, the defaults first. Return the first that work, or the error of the first trial."""
     first = ""
     latest = time.monotonic() + TRIALS_SECONDS_MAX
     for options in _options():

@@ -64,7 +64,7 @@ class Fields:
         return None if self.values.get(name) is None else self.number(name, 0)
 
     def leases(self) -> dict[str, float | None]:
-        """Return the lease of each key in seconds; None: no limit."""
+        """Return the lease of each key in seconds, or None for no lease."""
         given: dict[Any, Any] = self._typed("leases", dict, self.values.get("leases"))
         return {key: Fields(given).optional_number(key) for key in given}
 
