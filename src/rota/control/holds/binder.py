@@ -38,7 +38,11 @@ STATUS_RACE = LOST_RACE - {422}
 
 
 class Binder:
-    """Writes bindings, and other hand-overs: one at a time for each instance."""
+    """Writes bindings, and other hand-overs: one at a time for each instance.
+
+    The precondition of a second one would refuse it, and its request would try again a moment later. So what is bound
+    to an instance that is changing hands is written after that: several tasks enter a lane by one write.
+    """
 
     def __init__(self, executor: Executor, writes: Writes) -> None:
         self._executor = executor
