@@ -11,7 +11,7 @@ A binding is made into a hand-over when it is written, by the state of then. Wha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,9 @@ LOST_RACE = frozenset((404, 409, 422))
 """Refusals of a change of an instance that is not in the expected state."""
 STATUS_RACE = LOST_RACE - {422}
 """Refusals of a status whose object has changed. A status refused with 422 is invalid, and is not among them."""
+
+
+Finish = Callable[[Written], Awaitable[Written]]
 
 
 class Binder:
@@ -66,6 +69,21 @@ class Binder:
                 self._after(seconds, partial(self._not_changed_hands, member.subject.uid))
 
         self._writes.add(lambda: handover, receive)
+
+    async def end(self, member: Member, handover: HandOver, finish: Finish) -> Written:
+        """Write a hand-over that ends a hold, and finish it before anybody else can have the instance.
+
+        Returns what `finish` made of it. Raises `ApiError`. Cancelled in time, it is not written.
+        """
+        member.is_changing_hands = True
+        try:
+            written = await finish(await self._writes.write(handover))
+        except BaseException:
+            # News of it was passed over meanwhile: that its claim is over, say.
+            self._not_changed_hands(member.subject.uid)
+            raise
+        self._changed_hands(member, written)
+        return written
 
     def _begin(self, pool: PoolKey, binding: Binding) -> HandOver | None:
         member = self._executor.members.get(binding.instance)
