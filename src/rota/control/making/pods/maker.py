@@ -362,7 +362,7 @@ class PodMaker:
             await self._client.delete(Pod, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=grace)
         except ApiError as error:
             del self._graces[meta.uid]
-            if error.code not in (404, 409):
+            if not error.is_overtaken:
                 raise
             # The watch brings its end, unless it never brought it.
             return self._fresh.pop(Key(meta.namespace, meta.name), None) is None
