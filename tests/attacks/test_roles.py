@@ -369,12 +369,13 @@ def test_to_use_a_signed_token_after_its_end(tmp_path: Path) -> None:
         tokens.sign("ci", "viewer", seconds=BRIEF_SECONDS_MAX + 1)
 
 
-def test_to_use_a_signed_token_that_was_revoked_with_another_server(tmp_path: Path) -> None:
+async def test_to_use_a_signed_token_that_was_revoked_with_another_server(tmp_path: Path) -> None:
     now = [1000.0]
     tokens = Tokens(tmp_path / "tokens.json", clock=lambda: now[0])
     secret, token = tokens.sign("ci", "viewer", seconds=60)
     kept, _ = tokens.sign("ci", "viewer", seconds=60)
     assert tokens.revoke(token.id)
+    await tokens.save()
     again = Tokens(tmp_path / "tokens.json", clock=lambda: now[0])
     for one in (tokens, again):
         assert one.user(secret) is None and one.user(kept) is not None
@@ -384,14 +385,16 @@ def test_to_use_a_signed_token_that_was_revoked_with_another_server(tmp_path: Pa
     assert not tokens.revoke(token.id)
     _, other = tokens.sign("ci", "viewer", seconds=60)
     assert tokens.revoke(other.id)
+    await tokens.save()
     assert json.loads((tmp_path / "revoked.json").read_text()) == [other.id]
 
 
-def test_to_fill_the_disk_with_revocations_of_what_there_never_was(tmp_path: Path) -> None:
+async def test_to_fill_the_disk_with_revocations_of_what_there_never_was(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
     _, token = tokens.sign("ci", "viewer", seconds=60)
     for forged in ("", "a", token.id[:-1], token.id[:-1] + "x", "0" * len(token.id), "é" * 30, token.id.upper()):
         assert not tokens.revoke(forged), forged
+    await tokens.save()
     assert not (tmp_path / "revoked.json").exists()
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import signal
 import stat
+import threading
 from typing import Any
 
 import pytest
@@ -194,13 +196,64 @@ def test_tokens_that_have_expired_make_room_for_others(tmp_path: Any, monkeypatc
         tokens.create("one-too-many", "viewer")
 
 
-def test_tokens_are_kept_only_as_hashes_and_survive_a_restart(tmp_path: Any) -> None:
+async def test_tokens_are_kept_only_as_hashes_and_survive_a_restart(tmp_path: Any) -> None:
     path = tmp_path / "tokens.json"
-    secret, _ = Tokens(path).create("one", "viewer")
+    tokens = Tokens(path)
+    secret, _ = tokens.create("one", "viewer")
+    await tokens.save()
     assert secret not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     found = Tokens(path).user(secret)
     assert found is not None and found.name == "one"
+
+
+async def test_tokens_are_stored_in_order_while_the_server_goes_on(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, sync = tmp_path / "tokens.json", os.fsync
+    began, goes_on = threading.Event(), threading.Event()
+
+    def slow(descriptor: int) -> None:
+        began.set()
+        assert goes_on.wait(20)
+        sync(descriptor)
+
+    tokens = Tokens(path)
+    monkeypatch.setattr(os, "fsync", slow)
+    first, made = tokens.create("first", "viewer")
+    left = asyncio.create_task(tokens.save())
+    assert await asyncio.to_thread(began.wait, 20)
+    second, _ = tokens.create("second", "viewer")
+    assert tokens.revoke(made.id) and tokens.user(first) is None
+    saving = asyncio.create_task(tokens.save())
+    left.cancel()
+    await asyncio.wait((left, saving), timeout=0.05, return_when=asyncio.ALL_COMPLETED)
+    assert left.cancelled() and not saving.done() and not path.exists()
+    goes_on.set()
+    await saving
+    again = Tokens(path)
+    assert again.user(first) is None and again.user(second) is not None
+    assert {one.name for one in tmp_path.iterdir()} == {"token.key", "tokens.json"}
+
+
+@pytest.mark.parametrize("brief", [False, True], ids=["stored", "signed"])
+async def test_a_token_that_could_not_be_revoked_on_a_full_disk_is_revoked_when_it_is_asked_for_again(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, brief: bool
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    tokens = Tokens(tmp_path / "tokens.json")
+    secret, token = tokens.sign("a", "viewer", seconds=60) if brief else tokens.create("a", "viewer")
+    await tokens.save()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert tokens.revoke(token.id)
+        with pytest.raises(OSError, match="no space"):
+            await tokens.save()
+    assert tokens.user(secret) is None and Tokens(tmp_path / "tokens.json").user(secret) is not None
+    await tokens.save()
+    assert Tokens(tmp_path / "tokens.json").user(secret) is None
 
 
 async def test_tokens_that_make_no_sense_are_refused(server: Server) -> None:
@@ -374,7 +427,7 @@ async def test_certificates_are_kept_over_a_restart_and_made_anew_when_they_are_
 async def test_a_kubeconfig_that_kubectl_rewrote_keeps_its_token(server: Server) -> None:
     tokens = Tokens(server.home / "tokens.json")
     server.kubeconfig.write_text(f"apiVersion: v1\nusers:\n- name: x\n  user:\n    token: {server.token}\n")
-    Home(server.home).write_kubeconfig(tokens, server.url)
+    await Home(server.home).write_kubeconfig(tokens, server.url)
     assert len(tokens.list()) == 1
     assert json.loads(server.kubeconfig.read_text())["users"][0]["user"]["token"] == server.token
 

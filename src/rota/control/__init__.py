@@ -6,6 +6,8 @@
   second effect.
 - *One controller a kind.* It alone writes the status of its kind, but for holds: each that begins or ends is written by
   the holds of tasks and claims.
+- *One builder of a task's states.* They are built in `tasks.lifecycle`; of a call that is over in `functions.recording`
+  and `functions.moulds`, and of what is only simulated in `simulation`.
 - *Nothing is polled* but what is outside of Rota, such as the issue tracker of a spawner.
 
 Never: dials what a tenant wrote.

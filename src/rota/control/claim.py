@@ -18,6 +18,7 @@ from rota.control.holds.options import is_restarted_for
 from rota.control.instances.reasons import blocker, is_ready
 from rota.control.tasks.waits import PoolWait, wait_of
 from rota.control.workers import template_of
+from rota.control.writing import unless_overtaken
 from rota.engine import DONE, Blocked, Context, Done, Failed, Outcome, Promise, RequeueAfter
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError, DeleteOptions
@@ -25,7 +26,6 @@ from rota.registry import ApiError, DeleteOptions
 CONCURRENCY = 64
 IN_FLIGHT_SECONDS = 0.25
 """Seconds for which nothing is written of a claim that is just being bound."""
-GONE = (404, 409)
 
 
 class Claims(Gate[Claim]):
@@ -240,14 +240,10 @@ class Claims(Gate[Claim]):
                 await context.client.batch(removals, typed=True)
                 return
             except ApiError as error:
-                if error.code not in GONE:
+                if not error.is_overtaken:
                     raise
         for key, uid in ended:
-            try:
-                await context.client.delete(Claim, key.name, namespace=key.namespace, uid=uid)
-            except ApiError as error:
-                if error.code not in GONE:
-                    raise
+            await unless_overtaken(context.client.delete(Claim, key.name, namespace=key.namespace, uid=uid))
 
 
 def _crash(instance: Instance) -> str:

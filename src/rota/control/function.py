@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -89,15 +90,16 @@ class Functions(Gate[Function]):
         self._plane = plane
         self._clock = serving.clock
         self._calls = serving.calls
-        self._wake: Callable[[Key], None] = lambda key: None
         self._closing: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._counting: dict[Key, Timer] = {}
-        self._load_queue = LoadQueue(lambda key: self._wake(key))
+        self._load_queue: LoadQueue
+        """Made when it begins."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        self._wake = wake
-        listener = FunctionListener(outgrown=wake, changed=wake, counted=self._counted, stuck=self._stuck)
+        self._load_queue = LoadQueue(wake)
+        counted = partial(self._counted, wake)
+        listener = FunctionListener(outgrown=wake, changed=wake, counted=counted, stuck=self._stuck)
         ends = (self._calls.begin(listener), self._serving.recorder.begin(), self._serving.asynchronous.begin())
 
         def end() -> None:
@@ -109,15 +111,16 @@ class Functions(Gate[Function]):
 
         return end
 
-    def _counted(self, key: Key) -> None:
+    def _counted(self, wake: Callable[[Key], None], key: Key) -> None:
         """Have the status written soon after a call has ended; calls until then are in the same write."""
+
+        def count() -> None:
+            self._counting.pop(key, None)
+            wake(key)
+
         if key not in self._counting:
             due = self._clock.now() + COUNTS_SECONDS
-            self._counting[key] = self._clock.call_at(due, lambda: self._count(key))
-
-    def _count(self, key: Key) -> None:
-        self._counting.pop(key, None)
-        self._wake(key)
+            self._counting[key] = self._clock.call_at(due, count)
 
     def _stuck(self, subject: Subject) -> None:
         """End a stuck worker at once. It is restarted as any that has ended."""
@@ -206,7 +209,7 @@ class Functions(Gate[Function]):
     ) -> Outcome:
         failure = self._serving.preparing.failure(served.key, needs)
         if failure is None or failure.due <= self._clock.time():
-            self._serving.preparing.start(served.key, obj, needs, lambda: self._wake(served.key))
+            self._serving.preparing.start(served.key, obj, needs, lambda: context.memory.wake(context.id))
         if failure is not None:
             served.known = served.known[0], LoadState("Failed", failure.reason, failure.message)
         known = served.known[1]

@@ -8,7 +8,6 @@ from rota.api import Instance
 from rota.control.instances import Create, Delete, Drain, Undrain
 from rota.control.instances.states import DRAINING
 from rota.control.quotas.asking import gated
-from rota.control.writing import is_overtaken
 from rota.engine import Context
 from rota.registry import ApiError
 
@@ -33,7 +32,7 @@ async def carry_out(context: Context, namespace: str, action: Create | Delete | 
             case Undrain():
                 await client.patch(Instance, action.name, _annotated(action, None), namespace=namespace)
     except ApiError as error:
-        if not is_overtaken(error):
+        if not error.is_overtaken:
             raise
 
 

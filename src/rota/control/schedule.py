@@ -78,7 +78,6 @@ class Schedules(ReadyGate[Schedule]):
         self._unrecorded = UnrecordedTasks()
         self._written: dict[str, float] = {}
         """The time of the last write of each status that lacks the results of runs."""
-        self._wake: Callable[[Key], None] = lambda key: None
         self._context: Context | None = None
         self._ticker: Ticker | None = None
         self._prepared: PreparedLaunches | None = None
@@ -87,7 +86,6 @@ class Schedules(ReadyGate[Schedule]):
         self._prepare_again = 0.0
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        self._wake = wake
         return self._end
 
     def _end(self) -> None:
@@ -221,9 +219,9 @@ class Schedules(ReadyGate[Schedule]):
 
     def _look_at_all(self) -> None:
         """Reconcile all schedules after the clock was set back: some do not fire for a while, and have to say so."""
-        assert self._ticker is not None
+        assert self._ticker is not None and self._context is not None
         for id_ in self._ticker.heap:
-            self._wake(_key(id_))
+            self._context.memory.wake(id_)
 
     # Firing.
 

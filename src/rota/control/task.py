@@ -224,10 +224,10 @@ class Tasks(Gate[Task]):
         if obj.spec.worker is not None and (why := await self._own_worker(context, obj)) is not None:
             if why[0] != QUOTA_EXCEEDED:
                 return await self._wait(context, obj, status, *why)
-            queued = lifecycle.queued(status, lifecycle.time_of(self._attempts.arrivals.when(obj)))
-            status = msgspec.structs.replace(queued, reason=QUOTA_EXCEEDED, message=why[1])
+            arrival = lifecycle.time_of(self._attempts.arrivals.when(obj))
+            status = lifecycle.queued(status, arrival, QUOTA_EXCEEDED, why[1])
         elif status.phase == "Queued" and status.reason == QUOTA_EXCEEDED:
-            status = msgspec.structs.replace(status, reason=None, message=None)
+            status = lifecycle.queued(status, lifecycle.time_of(self._attempts.arrivals.when(obj)))
         if not self._locks.is_turn_of(context.objects, obj):
             return await self._wait(context, obj, status, BRANCH_LOCKED, self._locks.message(obj))
         return await self._queue(context, obj, status, now)

@@ -12,21 +12,12 @@ from rota.registry import ApiError
 T = TypeVar("T", bound=Object)
 
 
-def is_overtaken(error: ApiError) -> bool:
-    """Report whether a write conflicted: the object exists, has changed or is gone, or its namespace is terminating.
-
-    The watch event of the other write wakes the controller again.
-    """
-    causes = (error.details or {}).get("causes", ())
-    return error.code in (404, 409) or any(one.get("reason") == "NamespaceTerminating" for one in causes)
-
-
 async def unless_overtaken(writing: Awaitable[object]) -> None:
-    """Await a write, and ignore a conflict."""
+    """Await a write, and ignore a conflict: the watch event of the other write wakes the controller again."""
     try:
         await writing
     except ApiError as error:
-        if not is_overtaken(error):
+        if not error.is_overtaken:
             raise
 
 

@@ -335,7 +335,7 @@ class Deployer:
                 await self._client.patch(kind, name, _unlabelled(uid, project), type="json", dry_run=dry_run)
         except ApiError as error:
             # The object is gone, or is a new one of the same name, which the user was not shown.
-            if error.code not in (404, 409) and (removal.created or error.code != 422):
+            if not error.is_overtaken and (removal.created or error.code != 422):
                 raise
 
 

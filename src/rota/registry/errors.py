@@ -49,6 +49,12 @@ class ApiError(Exception):
         return out
 
     @property
+    def is_overtaken(self) -> bool:
+        """Report whether a write came too late: the object exists, has changed, is gone or is a new one of its name,
+        or its namespace is terminating."""
+        return self.code in (404, 409) or any(one.get("reason") == "NamespaceTerminating" for one in self.causes)
+
+    @property
     def causes(self) -> list[dict[str, str]]:
         """Return the causes by field."""
         causes: list[dict[str, str]] = (self.details or {}).get("causes", [])

@@ -23,7 +23,6 @@ COPY_VALUES_MAX = 10_000
 
 INDEX_DIGITS_MAX = 9
 _INDEX = re.compile(r"[+-]?[0-9]+")
-_ABSENT: Any = object()
 
 
 class JSONPatchError(ValueError):

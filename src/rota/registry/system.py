@@ -74,5 +74,5 @@ async def establish(registry: Registry) -> None:
             Lease.api, FORMER_NAMESPACE, LEASE_NAME, DeleteOptions("Background", former["metadata"]["uid"])
         )
     except ApiError as error:
-        if error.code not in (404, 409):
+        if not error.is_overtaken:
             raise

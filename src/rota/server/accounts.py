@@ -118,7 +118,7 @@ class Accounts:
             path = f"/api/v1/namespaces/{cell_namespace(cell)}/secrets/{name}"
             await self._backend.raw("DELETE", path, body, JSON)
         except ApiError as error:
-            if error.code in (404, 409):
+            if error.is_overtaken:
                 raise ApiError(401, "Unauthorized", "Unauthorized") from None
             raise
 

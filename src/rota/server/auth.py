@@ -7,6 +7,7 @@ permits.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import errno
 import hashlib
@@ -113,7 +114,10 @@ class Token(msgspec.Struct, omit_defaults=True):
 
 
 class Tokens:
-    """The tokens of one server, in one file."""
+    """The tokens of one server, in one file.
+
+    What is made or revoked counts at once, and is stored by `save`, which is awaited before anybody is answered.
+    """
 
     def __init__(
         self,
@@ -129,12 +133,12 @@ class Tokens:
         cells       returns the uid of the Cell of a namespace
         namespaces  returns the uid of a Namespace by its name; empty: there is none
         """
-        self._path = path
         self._clock = clock
         self._rules = rules
         self._cells = cells
         self._namespaces = namespaces
         self._brief = BriefTokens(path.with_name("token.key"), path.with_name("revoked.json"), clock)
+        self._file = PrivateFile(path, lambda: msgspec.json.encode(list(self._by_hash.values())))
         self._known: dict[str, Token] = {}
         try:
             loaded = msgspec.json.decode(path.read_bytes(), type=list[Token]) if path.exists() else []
@@ -174,7 +178,7 @@ class Tokens:
         token = Token(secrets.token_hex(6), name, scope, _hash(secret), now, namespace, expires, role, cell, place)
         self._by_hash[token.hash] = token
         self._by_id.clear()
-        self._save()
+        self._file.is_due = True
         return secret, token
 
     def sign(self, name: str, scope: Scope, *, seconds: int, namespace: str = "", role: str = "") -> tuple[str, Token]:
@@ -245,7 +249,7 @@ class Tokens:
             return False
         del self._by_hash[found.hash]
         self._forget_known()
-        self._save()
+        self._file.is_due = True
         return True
 
     def user(self, secret: str) -> User | None:
@@ -295,8 +299,10 @@ class Tokens:
         token = self._by_hash.get(_hash(secret))
         return token.id if token is not None and token.expires and token.expires <= self._clock() else ""
 
-    def _save(self) -> None:
-        write_private(self._path, msgspec.json.encode(list(self._by_hash.values())))
+    async def save(self) -> None:
+        """Store what was made or revoked until now, and is not stored yet. Raises OSError; then the next call does."""
+        await self._file.save()
+        await self._brief.save()
 
 
 class BriefTokens:
@@ -308,7 +314,7 @@ class BriefTokens:
 
     def __init__(self, key: Path, revoked: Path, clock: Callable[[], float]) -> None:
         self._key = read_key(key)
-        self._path = revoked
+        self._file = PrivateFile(revoked, lambda: msgspec.json.encode(sorted(self._revoked)))
         self._clock = clock
         try:
             self._revoked: set[str] = set(msgspec.json.decode(revoked.read_bytes(), type=list[str]))
@@ -359,10 +365,13 @@ class BriefTokens:
         """Revoke a token by its id. Returns False if it is not one of this server's, or has expired."""
         if not self._is_own(token_id) or self._end(token_id) <= self._clock():
             return False
-        kept = {one for one in self._revoked if self._end(one) > self._clock()}
-        write_private(self._path, msgspec.json.encode(sorted(kept | {token_id})))
-        self._revoked = kept | {token_id}
+        self._revoked = {one for one in self._revoked if self._end(one) > self._clock()} | {token_id}
+        self._file.is_due = True
         return True
+
+    async def save(self) -> None:
+        """Store the revoked ids. Raises OSError."""
+        await self._file.save()
 
     def left(self, token_id: str) -> float | None:
         """Return the remaining seconds of a token by its id; None if it has expired or is not one of this server's."""
@@ -409,6 +418,37 @@ def _user(token: Token, seconds_left: float) -> User:
 def _hash(secret: str) -> str:
     # The secret has 256 random bits, so a plain hash cannot be reversed by guessing.
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class PrivateFile:
+    """A private file, rewritten in a thread: one write after the other, each with all that is known when it begins."""
+
+    def __init__(self, path: Path, content: Callable[[], bytes]) -> None:
+        self._path = path
+        self._content = content
+        self._lock = asyncio.Lock()
+        self._saves: set[asyncio.Task[None]] = set()
+        self.is_due = False
+        """The content has changed since it was last written."""
+
+    async def save(self) -> None:
+        """Return when all that is known now is stored. Cancelled, it is stored all the same. Raises OSError."""
+        if self.is_due or self._saves:
+            save = asyncio.create_task(self._save())
+            self._saves.add(save)
+            save.add_done_callback(self._saves.discard)
+            await asyncio.shield(save)
+
+    async def _save(self) -> None:
+        async with self._lock:
+            if not self.is_due:
+                return
+            self.is_due = False
+            try:
+                await asyncio.to_thread(write_private, self._path, self._content())
+            except BaseException:
+                self.is_due = True
+                raise
 
 
 def write_private(path: Path, content: bytes) -> None:

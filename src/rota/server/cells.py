@@ -76,7 +76,7 @@ class CellRequests:
         self._audit = audit
         self._authority = authority
 
-    def invite(self, objects: Objects, user: User, name: str) -> Response:
+    async def invite(self, objects: Objects, user: User, name: str) -> Response:
         """Create an invitation, with which a cell can join. An earlier invitation ends."""
         cell = _existing(objects, name)
         try:
@@ -85,11 +85,12 @@ class CellRequests:
             )
         except ValueError as error:
             raise bad_request(str(error)) from None
+        await self._tokens.save()
         self._audit.record(user, "create", "cells.rota.dev", "", name, "join", 201)
         body = {"token": secret, "id": token.id, "authority": fingerprint(self._authority.read_bytes())}
         return Response(201, _encode(body))
 
-    def join(
+    async def join(
         self, objects: Objects, request: Request, user: User, name: str, revoke: Callable[[str], bool]
     ) -> Response:
         """Exchange an invitation for the cell's token. Earlier tokens of that cell end.
@@ -104,6 +105,7 @@ class CellRequests:
                 revoke(one.id)
                 self._audit.record(user, "delete", "tokens", one.namespace, one.id, "", 200)
         secret, token = self._tokens.create(name, "cell", namespace=cell_namespace(name), cell=cell.metadata.uid)
+        await self._tokens.save()
         self._audit.record(user, "create", "tokens", token.namespace, token.id, "", 201)
         return Response(201, _encode(Joined(secret)))
 

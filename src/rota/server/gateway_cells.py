@@ -40,11 +40,11 @@ class CellsPart:
         self._running = running
         self._end = end
 
-    def invite_cell(self, request: Request, user: User, name: str) -> Answer:
+    def invite_cell(self, request: Request, user: User, name: str) -> Awaitable[Answer]:
         return self._cells.invite(self._objects, user, name)
 
-    def join_cell(self, request: Request, user: User, name: str) -> Answer:
-        answer = self._cells.join(self._objects, request, user, name, self._end)
+    async def join_cell(self, request: Request, user: User, name: str) -> Answer:
+        answer = await self._cells.join(self._objects, request, user, name, self._end)
         if (running := self._running()) is not None and running.reports is not None:
             running.reports.forget(name)
         return answer

@@ -54,7 +54,7 @@ class TokensPart:
     def list_tokens(self, request: Request, user: User) -> Response:
         return Response(200, _encode({"tokens": [shown(t) for t in self._tokens.list()]}))
 
-    def create_token(self, request: Request, user: User) -> Response:
+    async def create_token(self, request: Request, user: User) -> Response:
         asked = media.typed(request.body, request.headers.get("content-type", ""), NewToken)
         scope: Any = asked.scope or ("role" if asked.role else "")
         if asked.role and not self._objects.has(Role.api, asked.namespace, asked.role):
@@ -69,11 +69,15 @@ class TokensPart:
                 secret, token = self._tokens.create(asked.name, scope, expires_seconds=asked.expires_seconds, **about)
         except ValueError as error:
             raise bad_request(str(error)) from None
+        await self._tokens.save()
         self._audit.record(user, "create", "tokens", token.namespace, token.id, "", 201)
         return Response(201, _encode({**shown(token), "token": secret}))
 
     async def revoke_token(self, request: Request, user: User, token_id: str) -> Response:
-        if not self._end(token_id):
+        is_ended = self._end(token_id)
+        # Also of one that is gone: its revocation may be on its way to the disk, or have failed there.
+        await self._tokens.save()
+        if not is_ended:
             raise ApiError(
                 404, "NotFound", f'token "{token_id}" not found', details={"name": token_id, "kind": "tokens"}
             )

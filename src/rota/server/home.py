@@ -105,10 +105,11 @@ class Home:
         """Remove the socket of a killed server. The store's lock shows that no server is alive."""
         self.socket.unlink(missing_ok=True)
 
-    def write_kubeconfig(self, tokens: Tokens, url: str) -> None:
+    async def write_kubeconfig(self, tokens: Tokens, url: str) -> None:
         """Write a kubeconfig with an admin token. A token that is still valid is kept."""
         known = self._token(tokens)
         secret = known or tokens.create(ADMIN, "admin")[0]
+        await tokens.save()
         config = {
             "apiVersion": "v1",
             "kind": "Config",

@@ -265,7 +265,7 @@ async def run(
             controlling.add_done_callback(lambda _: stop.set())
         context = tls.ensure(home.path, sorted(hosts))
         url = f"https://{authority_of(host, listening)}"
-        home.write_kubeconfig(tokens, url)
+        await home.write_kubeconfig(tokens, url)
         home.remove_stale_socket()
         for one in (listening, *also):
             await http.listen(one, ssl=context)

@@ -58,11 +58,15 @@ class Racing(LocalBackend):
         """What comes of the next writes that give an instance to somebody."""
         self.is_slow = False
         """Whether what is written is told a while later."""
+        self.hand_overs = 0
+        """The number of writes of instances that were tried."""
         self.meanwhile: Callable[[], None] = lambda: None
         """Happens when an instance is written, and before whoever wrote it goes on."""
 
     async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
-        is_binding = any(is_hand_over(one) for one in operations)
+        hand_overs = sum(is_hand_over(one) for one in operations)
+        self.hand_overs += hand_overs
+        is_binding = hand_overs > 0
         if is_binding and self.failures:
             if atomic:
                 raise self.failures.pop(0)

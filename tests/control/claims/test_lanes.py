@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from rota.api import Instance, Task
@@ -39,6 +41,21 @@ async def test_several_short_tasks_are_handed_to_a_worker_at_once(world: World, 
         party.finish("p-0")
         await world.rest()
     assert set((await phases(world)).values()) == {"Succeeded"} and await held(world) == {}
+    assert party.begun == list(dict.fromkeys(party.begun))
+
+
+async def test_tasks_that_come_while_a_worker_changes_hands_are_handed_to_it_after_that(
+    world: World, party: Party
+) -> None:
+    await up(world, party, reset="Keep", **WORKERS)
+    await warm(world, party)
+    party.racing.is_slow, party.racing.hand_overs = True, 0
+    await asyncio.gather(*(a_task(world, name) for name in "abc"))
+    assert [await _phase(world, name) for name in "abc"] == ["Running"] * 3, "none of them had to try again later"
+    assert party.racing.hand_overs == 1, "the worker is given to the tasks of its pool once"
+    for _ in "abc":
+        party.finish("p-0")
+        await world.rest()
     assert party.begun == list(dict.fromkeys(party.begun))
 
 

@@ -7,12 +7,23 @@ from typing import Any
 
 import pytest
 
-from rota.api import Instance, Task
+from rota.api import Instance, Kind, Task
 from rota.client import Client, LocalBackend
 from rota.client.backend import Written
 from rota.client.failures import ConnectionCut
-from rota.registry import Operation, Registry
-from tests.control.claims.party import WORKERS, Party, claim, held, is_bound, is_clean, phases, release, settles
+from rota.registry import Answer, ApiError, Operation, Registry
+from tests.control.claims.party import (
+    WORKERS,
+    Party,
+    claim,
+    held,
+    is_bound,
+    is_clean,
+    phases,
+    release,
+    settles,
+    status,
+)
 from tests.control.running.fake import FakeRuntime
 from tests.engine_loop.loops import World
 
@@ -59,15 +70,32 @@ class Remote(LocalBackend):
         """The writes whose answers are lost, once each."""
         self.lands = True
         """Whether those are carried out."""
+        self.restarts = False
+        """Whether the next copy of such a write is refused for now, and the two reads after that fail as well."""
+        self._refuses: list[Matches] = []
+        self._read_failures: list[Exception] = []
 
     def _is_cut(self, operations: Sequence[Operation]) -> bool:
         for cut in self.cuts:
             if cut(operations):
                 self.cuts.remove(cut)
+                self._refuses += [cut] * self.restarts
                 return True
         return False
 
+    async def get(self, kind: Kind, namespace: str, name: str, *, subresource: str = "") -> Answer:
+        if self._read_failures:
+            raise self._read_failures.pop()
+        return await super().get(kind, namespace, name, subresource=subresource)
+
     async def write(self, operations: Sequence[Operation], *, atomic: bool = True) -> Written:
+        if any(one(operations) for one in self._refuses):
+            self._refuses.clear()
+            refused = ApiError(503, "ServiceUnavailable", "the server starts")
+            self._read_failures = [refused, ConnectionCut("the connection was cut")]
+            if atomic:
+                raise refused
+            return [refused] * len(operations)
         if self._is_cut(operations):
             if self.lands:
                 await super().write(operations, atomic=atomic)
@@ -171,3 +199,54 @@ async def test_claims_come_and_go_though_an_answer_is_lost(
     assert remote.cuts == []
     assert await phases(world) == {"a": "Released", "b": "Released"}
     assert is_clean(party) and not any(one.is_changing_hands for one in party.executor.members.values())
+
+
+@pytest.fixture
+async def party_of_two(world: World, party: Party) -> Party:
+    """Two instances: a second one is free while it is not known if the first was given to somebody."""
+    await world.patch("WorkerPool", "p", {"spec": {"replicas": 2}})
+    await world.pass_time(30, step=5)
+    assert len(party.executor.members) == 2
+    return party
+
+
+@pytest.mark.parametrize("restarts", [pytest.param(False, id="back at once"), pytest.param(True, id="restarting")])
+@pytest.mark.parametrize(
+    "cut", [pytest.param(assigns("Claim"), id="a bind"), pytest.param(says("Bound"), id="a status")]
+)
+async def test_a_claim_gets_one_instance_of_two_though_an_answer_is_lost(
+    world: World, party_of_two: Party, remote: Remote, cut: Matches, restarts: bool
+) -> None:
+    remote.cuts, remote.restarts = [cut], restarts
+    await claim(world, "a")
+
+    async def has_it() -> bool:
+        assert len(await held(world)) <= 1, "it has one instance at most, at any time"
+        return await is_bound(world, "a")
+
+    await settles(world, has_it)
+    for _ in range(10):
+        await world.pass_time(0.5, step=0.05)
+        assert await held(world) == {(await status(world, "a")).instance_name: "a"}
+    assert remote.cuts == []
+    await release(world, "a")
+    await world.pass_time(5, step=0.5)
+    assert await held(world) == {} and is_clean(party_of_two)
+
+
+@pytest.mark.parametrize("restarts", [pytest.param(False, id="back at once"), pytest.param(True, id="restarting")])
+@pytest.mark.parametrize(
+    "cut", [pytest.param(assigns("Task"), id="entering the lane"), pytest.param(says("Running"), id="a begin")]
+)
+async def test_a_task_runs_on_one_worker_of_two_though_an_answer_is_lost(
+    world: World, party_of_two: Party, remote: Remote, cut: Matches, restarts: bool
+) -> None:
+    remote.cuts, remote.restarts = [cut], restarts
+    await world.create("Task", "t", {"command": ["run"], "workerPoolRef": {"name": "p"}})
+    for _ in range(60):
+        await world.pass_time(0.05)
+        assert len(party_of_two.running()) <= 1
+    task = await world.get("Task", "t")
+    assert remote.cuts == [] and task.status.phase == "Running"
+    assert list(party_of_two.running()) == [task.status.instance_name]
+    assert party_of_two.begun == [f"{task.metadata.uid}.0"]

@@ -29,7 +29,6 @@ from rota.control.cells.outbox import Outbox
 from rota.control.gate import status_of
 from rota.control.quotas.amounts import Amount, amount_of, used_of
 from rota.control.sizes import size_of
-from rota.control.writing import is_overtaken
 from rota.engine import ControlLoop
 from rota.engine.clock import Clock, sleep
 from rota.engine.metrics import Metrics
@@ -340,7 +339,7 @@ class Link:
         try:
             await self._client.update_status(msgspec.structs.replace(cell, status=status))
         except ApiError as error:
-            if not is_overtaken(error):
+            if not error.is_overtaken:
                 log.warning("the condition %s could not be written: %s", LINKED, error)
 
     # Mirroring.

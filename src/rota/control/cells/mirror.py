@@ -31,7 +31,7 @@ from rota.control.cells.names import (
     copy_name,
     source_of,
 )
-from rota.control.writing import find_fresh, is_overtaken, unless_overtaken
+from rota.control.writing import find_fresh, unless_overtaken
 from rota.engine import DONE, Context, Done, Outcome, Reconciler, Watch
 from rota.engine.objects import Objects, get
 from rota.registry import ApiError
@@ -146,7 +146,7 @@ class Mirror(Reconciler):
         try:
             await context.client.create(local_copy(bound, source))
         except ApiError as error:
-            if not is_overtaken(error):
+            if not error.is_overtaken:
                 raise
         self._notifier.refuse(source, "", "")
 

@@ -38,7 +38,6 @@ from rota.control.cells.names import (
 from rota.control.cells.receiving import DeploymentSkipped, Receipt, ReportRefused, is_copy, receive
 from rota.control.gate import READY
 from rota.control.instances.names import controller_of
-from rota.control.writing import is_overtaken
 from rota.engine.clock import Clock
 from rota.engine.objects import Objects, get
 from rota.engine.reconciler import Recording
@@ -342,7 +341,7 @@ class Reports:
         try:
             await self._client.update_status(msgspec.structs.replace(cell, status=status))
         except ApiError as error:
-            if not is_overtaken(error):
+            if not error.is_overtaken:
                 raise
 
 
@@ -407,4 +406,4 @@ def _is_its_own(error: ApiError) -> bool:
 
 def _is_lost(error: ApiError) -> bool:
     """Report whether a write conflicted, or was for another object of that name."""
-    return is_overtaken(error) or (error.code == 422 and TEST_FAILED in str(error))
+    return error.is_overtaken or (error.code == 422 and TEST_FAILED in str(error))

@@ -61,7 +61,7 @@ class ClaimHolds:
         self._log_sizes = log_sizes
         self._on_ended = on_ended
         self._runs = Runs(entries)
-        self._releases = Releases(executor, self._runs, on_ended)
+        self._releases = Releases(executor, self._runs, on_ended, self.drop)
         self.counting = counting
         executor.join("Claim", self)
         executor.on_reset(lambda pool, seconds: counting.was_reset(pool.namespace, pool.name, seconds))
@@ -367,10 +367,7 @@ class ClaimHolds:
         written = None
         if member is not None and self._runs.can_be_given_back(member, claim.metadata.uid):
             written = await self._releases.release(member, ended)
-        if written is not None and member is not None:
-            self.drop(claim.metadata.uid)
-            self.executor.update(member)
-        else:
+        if written is None:
             written = await self.executor.client.update_status(ended)
             self.forget(written)
         self.counting.ended(written, self.now())

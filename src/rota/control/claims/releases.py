@@ -21,11 +21,17 @@ NOT_FOUND = 404
 class Releases:
     """Takes instances from the claims that have them."""
 
-    def __init__(self, executor: Executor, runs: Runs, on_ended: Callable[[str], None]) -> None:
-        """`on_ended` gets the uid of a claim whose hold ends, before anybody else can have the instance."""
+    def __init__(
+        self, executor: Executor, runs: Runs, on_ended: Callable[[str], None], drop: Callable[[str], None]
+    ) -> None:
+        """`on_ended` gets the uid of a claim whose hold ends, before anybody else can have the instance.
+
+        `drop` gets it when that is written: the claim wants nothing any more.
+        """
         self._executor = executor
         self._runs = runs
         self._on_ended = on_ended
+        self._drop = drop
 
     async def release(self, member: Member, ended: Claim) -> Claim | None:
         """Write the end of a claim and of its hold. Returns None if the instance is gone. Raises `ApiError`."""
@@ -56,30 +62,24 @@ class Releases:
         except ApiError as error:
             await self._executor.pause(error, f"{member.subject.name} could not be given back")
             self._executor.look_again(member)
-        else:
-            self._executor.update(member)
 
     async def _unassign(self, member: Member, id_: str, ends: Claim | None) -> Written:
         """Write that an instance is nobody's."""
-        try:
-            with member.changing_hands():
-                is_forgotten = self._runs.is_forgotten(member, id_)
-                is_untouched = self._runs.is_untouched(member, id_)
-                marks = lifecycle.marks_at_end(member.instance, is_lost=is_forgotten, is_untouched=is_untouched)
-                written = await self._executor.writes.write(HandOver(member.subject, id_, None, ends, marks=marks))
-                if is_untouched:
-                    # From here on its holder begins nothing more there.
-                    self._on_ended(id_)
-                    if not self._runs.is_untouched(member, id_):
-                        written = written._replace(instance=await self._mark(member, id_))
-        except BaseException:
-            # News of it was passed over meanwhile: that its claim is over, say.
-            self._executor.look_again(member)
-            raise
-        self._runs.forget_instance(member.subject.uid)
-        assert written.instance is not None
-        member.learn(written.instance)
-        return written
+        is_forgotten = self._runs.is_forgotten(member, id_)
+        is_untouched = self._runs.is_untouched(member, id_)
+
+        async def finish(written: Written) -> Written:
+            if is_untouched:
+                # From here on its holder begins nothing more there.
+                self._on_ended(id_)
+                if not self._runs.is_untouched(member, id_):
+                    written = written._replace(instance=await self._mark(member, id_))
+            self._runs.forget_instance(member.subject.uid)
+            self._drop(id_)
+            return written
+
+        marks = lifecycle.marks_at_end(member.instance, is_lost=is_forgotten, is_untouched=is_untouched)
+        return await self._executor.end(member, HandOver(member.subject, id_, None, ends, marks=marks), finish)
 
     async def _mark(self, member: Member, id_: str) -> Instance:
         """Have an instance started anew: its holder got there while the end of the hold was written."""

@@ -4,6 +4,9 @@ A write whose answer was lost may have been carried out. It is sent again until 
 precondition that holds once, so that it has its effect once. If it is refused then, the objects are read again: what is
 as the write leaves it was written, and otherwise whoever decides anew sees them as they are.
 
+The binder cannot do without it. A binding that was not written is lost to it: the request waits again, and is given
+another instance, on which it would run a second time.
+
 Never: sends a create again, which is found by its name.
 """
 
@@ -80,7 +83,7 @@ class Answered(Wrapped):
             except ApiError as refused:
                 if doubt.remains(refused):
                     await doubt.pause(refused)
-                elif doubt.is_there and (found := await self._as_written(operations)) is not None:
+                elif doubt.is_there and (found := await self._as_written(operations, doubt)) is not None:
                     return found
                 else:
                     raise
@@ -99,15 +102,19 @@ class Answered(Wrapped):
                 return (await self._write((operation,), True, doubt))[0]
             except ApiError as error:
                 return error
-        found = await self._as_written((operation,))
+        found = await self._as_written((operation,), doubt)
         return found[0] if found is not None else refused
 
-    async def _as_written(self, operations: Sequence[Operation]) -> Sequence[Answer] | None:
+    async def _as_written(self, operations: Sequence[Operation], doubt: Doubt) -> Sequence[Answer] | None:
         """Read again what was to be written; return it if it is as these operations leave it."""
-        try:
-            found = [await self.get(one.kind, one.namespace, one.name) for one in operations]
-        except ApiError:
-            return None  # One of them is gone.
+        while True:
+            try:
+                found = [await self.get(one.kind, one.namespace, one.name) for one in operations]
+                break
+            except ApiError as error:
+                if not doubt.remains(error):
+                    return None  # One of them is gone.
+                await doubt.pause(error)
         written = all(_is_left_by(one, answer.value) for one, answer in zip(operations, found, strict=True))
         return found if written else None
 

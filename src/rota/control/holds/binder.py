@@ -11,7 +11,7 @@ A binding is made into a hand-over when it is written, by the state of then. Wha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -37,8 +37,15 @@ STATUS_RACE = LOST_RACE - {422}
 """Refusals of a status whose object has changed. A status refused with 422 is invalid, and is not among them."""
 
 
+Finish = Callable[[Written], Awaitable[Written]]
+
+
 class Binder:
-    """Writes bindings, and other hand-overs: one at a time for each instance."""
+    """Writes bindings, and other hand-overs: one at a time for each instance.
+
+    The precondition of a second one would refuse it, and its request would try again a moment later. So what is bound
+    to an instance that is changing hands is written after that: several tasks enter a lane by one write.
+    """
 
     def __init__(self, executor: Executor, writes: Writes) -> None:
         self._executor = executor
@@ -62,6 +69,21 @@ class Binder:
                 self._after(seconds, partial(self._not_changed_hands, member.subject.uid))
 
         self._writes.add(lambda: handover, receive)
+
+    async def end(self, member: Member, handover: HandOver, finish: Finish) -> Written:
+        """Write a hand-over that ends a hold, and finish it before anybody else can have the instance.
+
+        Returns what `finish` made of it. Raises `ApiError`. Cancelled in time, it is not written.
+        """
+        member.is_changing_hands = True
+        try:
+            written = await finish(await self._writes.write(handover))
+        except BaseException:
+            # News of it was passed over meanwhile: that its claim is over, say.
+            self._not_changed_hands(member.subject.uid)
+            raise
+        self._changed_hands(member, written)
+        return written
 
     def _begin(self, pool: PoolKey, binding: Binding) -> HandOver | None:
         member = self._executor.members.get(binding.instance)

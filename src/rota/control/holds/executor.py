@@ -21,7 +21,7 @@ from rota.api import Instance, Kind, WorkerPool
 from rota.api.instance import Assignment
 from rota.client import Client, Key
 from rota.control.holds.answered import Answered
-from rota.control.holds.binder import LOOK_AGAIN_SECONDS, LOST_RACE, RETRY_SECONDS, Binder
+from rota.control.holds.binder import LOOK_AGAIN_SECONDS, LOST_RACE, RETRY_SECONDS, Binder, Finish
 from rota.control.holds.handover import HandOver, Written
 from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.writes import Writes
@@ -457,6 +457,10 @@ class Executor:
     def hand_over(self, member: Member, handover: HandOver) -> None:
         """Write a hand-over that no binding asks for. Until it is written, no other one of the instance is."""
         self._binder.hand_over(member, handover)
+
+    async def end(self, member: Member, handover: HandOver, finish: Finish) -> Written:
+        """Write a hand-over that ends a hold, and finish it before anybody else can have the instance."""
+        return await self._binder.end(member, handover, finish)
 
     def wake(self, kind: Kind, key: Key) -> None:
         """Have an object reconciled."""

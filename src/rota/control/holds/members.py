@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
@@ -43,16 +41,7 @@ class Member(msgspec.Struct, eq=False):
     free_since: float | None = None
     """The time at which its last hold ended; None once it can be held again. The time between is that of the reset."""
     is_changing_hands: bool = False
-    """A hand-over of it is being written: whoever writes that looks at it afterwards."""
-
-    @contextmanager
-    def changing_hands(self) -> Iterator[None]:
-        """Write a hand-over of it in this block."""
-        self.is_changing_hands = True
-        try:
-            yield
-        finally:
-            self.is_changing_hands = False
+    """A hand-over of it is being written. Only the binder, which writes it, sets this, and looks at it afterwards."""
 
     def learn(self, instance: Instance) -> None:
         """Take the instance as it is now, unless a later state of it is known: news may come late."""

@@ -62,13 +62,13 @@ def waiting(status: TaskStatus, reason: str, message: str) -> TaskStatus:
     )
 
 
-def queued(status: TaskStatus, arrival: datetime) -> TaskStatus:
-    """Return the status of a task that waits for a worker."""
+def queued(status: TaskStatus, arrival: datetime, reason: str | None = None, message: str | None = None) -> TaskStatus:
+    """Return the status of a task that waits for a worker; the reason, if that waits for something itself."""
     return msgspec.structs.replace(
         status,
         phase="Queued",
-        reason=None,
-        message=None,
+        reason=reason,
+        message=message,
         instance_name=None,
         instance_uid=None,
         arrival=status.arrival or arrival,

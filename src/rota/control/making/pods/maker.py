@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import msgspec
 
@@ -66,7 +67,6 @@ class PodMaker:
         self._storage = storage
         self._policy = policy
         self._runtime_class = runtime_class
-        self._wake: Callable[[Key], None] = lambda key: None
         self._fresh: dict[Key, Pod] = {}
         """Pods that were made here, until the watch brings the first news of each."""
         self._numbers: dict[Subject, int] = {}
@@ -76,30 +76,26 @@ class PodMaker:
         self._restarts: set[asyncio.Task[None]] = set()
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
-        self._wake = wake
-        ends = [self._pods.subscribe(self._pod_changed), self._storage.subscribe(self._storage_changed)]
+        ends = [
+            self._pods.subscribe(partial(self._pod_changed, wake)),
+            self._storage.subscribe(partial(_storage_changed, wake)),
+        ]
 
         def stop() -> None:
             for end in ends:
                 end()
             for one in self._restarts:
                 one.cancel()
-            self._wake = lambda key: None
 
         return stop
 
-    def _pod_changed(self, update: Update[Pod]) -> None:
+    def _pod_changed(self, wake: Callable[[Key], None], update: Update[Pod]) -> None:
         fresh = self._fresh.get(update.key)
         if fresh is not None and fresh.metadata.uid == (update.new or update.old or fresh).metadata.uid:
             del self._fresh[update.key]
         if update.old is not None and update.new is None:
             self._graces.pop(update.old.metadata.uid, None)
-        self._wake(update.key)
-
-    def _storage_changed(self, update: Update[PersistentVolumeClaim]) -> None:
-        changed = update.new or update.old
-        if changed is not None:
-            self._wake(Key(update.key.namespace, changed.metadata.annotations.get(INSTANCE, update.key.name)))
+        wake(update.key)
 
     # Reporting.
 
@@ -362,7 +358,7 @@ class PodMaker:
             await self._client.delete(Pod, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=grace)
         except ApiError as error:
             del self._graces[meta.uid]
-            if error.code not in (404, 409):
+            if not error.is_overtaken:
                 raise
             # The watch brings its end, unless it never brought it.
             return self._fresh.pop(Key(meta.namespace, meta.name), None) is None
@@ -405,6 +401,12 @@ def _uid_of_maker(pod: Pod) -> str:
         return ""
     owners = pod.metadata.owner_references
     return next((one.uid for one in owners if one.controller and one.kind == Instance.api.name), "")
+
+
+def _storage_changed(wake: Callable[[Key], None], update: Update[PersistentVolumeClaim]) -> None:
+    changed = update.new or update.old
+    if changed is not None:
+        wake(Key(update.key.namespace, changed.metadata.annotations.get(INSTANCE, update.key.name)))
 
 
 def _storage_owner(claim: PersistentVolumeClaim) -> Owner | None:

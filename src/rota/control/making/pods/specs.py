@@ -117,9 +117,7 @@ def storage_claim(obj: Instance) -> PersistentVolumeClaim:
             },
             annotations={STORAGE_OWNER: f"{owner.name}/{owner.uid}", INSTANCE: obj.metadata.name},
             # It ends with its owner also where nobody is there to end it.
-            owner_references=[msgspec.structs.replace(owned, controller=None, block_owner_deletion=None)]
-            if owned
-            else [],
+            owner_references=[_shared_by(owned)] if owned else [],
         ),
         spec={
             "accessModes": ["ReadWriteOnce"],
@@ -140,6 +138,7 @@ def isolated_policy(namespace: str) -> NetworkPolicy:
 
 
 def _shared_by(owner: OwnerReference) -> OwnerReference:
+    """Return an owner as one of those that an object ends with, and not as its controller."""
     return msgspec.structs.replace(owner, controller=None, block_owner_deletion=None)
 
 
