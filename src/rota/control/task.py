@@ -48,7 +48,7 @@ AWAITED_SECONDS = 1.0
 """Pause before an expired task, which another one still needs, is checked again."""
 CONCURRENCY = 64
 CONFLICTS_MAX = 5
-"""Bound on the tries to write that a call begins."""
+"""Tries to write the beginning of a call in its Task, which others may change meanwhile."""
 
 
 def uid_of(objects: Objects, namespace: str, name: str) -> str:
@@ -72,7 +72,7 @@ class Tasks(Gate[Task]):
         self._runtime = runtime
         self._locks = Locks(attempts.wake)
         self._newcomers: ByName[None] = ByName()
-        """Tasks that are counted as created, until they are over."""
+        """Tasks that the metrics have counted as created, until they are over."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         end = self._attempts.serve()
@@ -92,10 +92,7 @@ class Tasks(Gate[Task]):
         return self._reconcile_plain(context, key) or super().reconcile(context, key)
 
     def _reconcile_plain(self, context: Context, key: Key) -> Outcome | None:
-        """Queue a task that needs nothing but a worker; end with one that is over. Most tasks take only this path.
-
-        Returns None for a task that takes more.
-        """
+        """Reconcile a task that needs only a worker, or is over, as most do. Returns None if there is more to do."""
         obj = cast("Task | None", context.find(Task.api, *key))
         if obj is None:
             return None
@@ -107,7 +104,7 @@ class Tasks(Gate[Task]):
         return DONE
 
     def _admit_at_once(self, context: Context, obj: Task) -> bool:
-        """Queue a new task that waits for nothing but a worker. Returns False if its status must be written first."""
+        """Queue a new task that needs only a worker. Returns False if its status must be written first."""
         self._attempts.executor.prepare(context)
         self._count_created(obj)
         if context.held_up(obj, coming=True) is not None:
@@ -301,9 +298,9 @@ class Tasks(Gate[Task]):
         return held_up
 
     def _wake_cycle(self, context: Context, obj: Task, held_up: Blocked | None) -> None:
-        """Wake the other tasks of a cycle of dependencies that this task has closed or opened: they get no event of it.
+        """Wake the other tasks of a dependency cycle that this task closes or opens, since no event wakes them.
 
-        They wait, and do not fail: once one of them is created anew without its dependency, all of them run.
+        They wait, and do not fail: once one of them is recreated without its dependency, all of them can run.
         """
         if held_up is not None and held_up.reason == CYCLE:
             _, cycle = context.memory.cycles.get(context.id, (0, None))
@@ -348,7 +345,7 @@ class Tasks(Gate[Task]):
 
     @staticmethod
     async def _marked(context: Context, obj: Task, ended: Sequence[Task]) -> bool:
-        """Mark a task as restricted if it gets results that are not an admin's. They may be gone when it runs."""
+        """Mark a task as restricted if it gets results that are not an admin's: the check cannot be repeated later."""
         if not ended or is_restricted(obj.metadata.annotations) or not inputs.foreign(context.objects, *ended):
             return False
         meta = obj.metadata
@@ -431,7 +428,7 @@ class Tasks(Gate[Task]):
         return False
 
     async def _keep_dependencies(self, context: Context, obj: Task) -> None:
-        """Keep the tasks that this one waits for until their ends are recorded in it, by a finalizer."""
+        """Add a finalizer to the tasks that this one waits for. It stays until this one has recorded their ends."""
         for name in obj.spec.depends_on:
             other = get(context.objects, Task, name, obj.metadata.namespace)
             if other is None or DEPENDENTS_FINALIZER in other.metadata.finalizers or other.metadata.deletion_timestamp:

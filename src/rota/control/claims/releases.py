@@ -1,4 +1,4 @@
-"""The ends of claims' holds: the instance is nobody's, and the claim is over, in one write."""
+"""The ends of claims' holds: one hand-over frees the instance and ends the claim."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ NOT_FOUND = 404
 
 
 class Releases:
-    """Takes instances from the claims that have them."""
+    """Takes instances back from claims."""
 
     def __init__(self, executor: Executor, runs: Runs, on_ended: Callable[[str], None]) -> None:
-        """`on_ended` gets the uid of a claim whose hold ends, before anybody else can have the instance."""
+        """`on_ended` gets the uid of a claim whose hold ends, before the instance can be given to another."""
         self._executor = executor
         self._runs = runs
         self._on_ended = on_ended
@@ -41,7 +41,7 @@ class Releases:
         return cast(Claim, written.ended or ended)
 
     def free(self, member: Member, assigned: Assignment) -> None:
-        """Free an instance from an assignment that no claim has any more."""
+        """Free an instance whose assignment names a claim that is over or gone."""
         ledger = self._executor.ledger(member.pool)
         for uid in ledger.holders_of(member.subject.uid):
             ledger.ended(uid)
@@ -60,7 +60,7 @@ class Releases:
             self._executor.update(member)
 
     async def _unassign(self, member: Member, id_: str, ends: Claim | None) -> Written:
-        """Write that an instance is nobody's."""
+        """Remove the assignment of an instance. If `ends` is given, end that claim in the same hand-over."""
         try:
             with member.changing_hands():
                 is_forgotten = self._runs.is_forgotten(member, id_)
@@ -68,12 +68,12 @@ class Releases:
                 marks = lifecycle.marks_at_end(member.instance, is_lost=is_forgotten, is_untouched=is_untouched)
                 written = await self._executor.writes.write(HandOver(member.subject, id_, None, ends, marks=marks))
                 if is_untouched:
-                    # From here on its holder begins nothing more there.
+                    # From here on the holder cannot begin anything more in it.
                     self._on_ended(id_)
                     if not self._runs.is_untouched(member, id_):
                         written = written._replace(instance=await self._mark(member, id_))
         except BaseException:
-            # News of it was passed over meanwhile: that its claim is over, say.
+            # Its watch events were ignored meanwhile, for example that its claim is over.
             self._executor.look_again(member)
             raise
         self._runs.forget_instance(member.subject.uid)
@@ -82,7 +82,7 @@ class Releases:
         return written
 
     async def _mark(self, member: Member, id_: str) -> Instance:
-        """Have an instance started anew: its holder got there while the end of the hold was written."""
+        """Mark an instance as used, since its holder reached it while the end of the hold was written."""
         subject = member.subject
         mark = {"metadata": {"uid": subject.uid, "annotations": {USED: id_}}}
         while True:

@@ -15,9 +15,9 @@ from rota.client import Key
 from rota.control.holds.binder import LOOK_AGAIN_SECONDS, RETRY_SECONDS, STATUS_RACE
 from rota.control.holds.executor import Executor
 from rota.control.holds.handover import HandOver, Result
+from rota.control.holds.ledger_index import LedgerIndex
 from rota.control.holds.members import Member
 from rota.control.holds.named import ByName
-from rota.control.holds.wanted import Wanted
 from rota.control.tasks.counting import TaskCounting
 from rota.control.tasks.lifecycle import after, assignment_id, is_large, without_findings
 from rota.control.tasks.placing import key_of, pool_of
@@ -54,7 +54,7 @@ class Ends:
         self,
         executor: Executor,
         runners: Runners,
-        pools: Wanted,
+        active: LedgerIndex,
         counting: TaskCounting,
         keep_result: KeepResult,
         ended: Callable[[End, Task | None], None],
@@ -65,7 +65,7 @@ class Ends:
         """
         self._executor = executor
         self._runners = runners
-        self._pools = pools
+        self._active = active
         self._keep_result = keep_result
         self._counting = counting
         self._ended = ended
@@ -87,7 +87,7 @@ class Ends:
         self._outcomes.put(end.outcome.id, end.key, end.outcome)
         if end.member is not None:
             end.member.ends += 1
-        pool = self._pools.get(end.uid)
+        pool = self._active.get(end.uid)
         if pool is not None:
             ledger = self._executor.ledger(pool)
             ledger.ending(end.uid, frees=True)
@@ -103,7 +103,7 @@ class Ends:
         """Write the outcome of an attempt, unless that is being written."""
         if outcome.id not in self._outcomes:
             uid = task.metadata.uid
-            self.finish(End(key_of(task), uid, outcome, self._pools.member(uid)))
+            self.finish(End(key_of(task), uid, outcome, self._active.member(uid)))
 
     def lost(self, task: Task) -> None:
         """Write that an attempt has lost its worker: a failure if that is the task's own fault."""
@@ -168,7 +168,7 @@ class Ends:
     def _over(self, end: End, task: Task | None = None) -> None:
         """Finish an attempt whose end is written, and let its runner forget it."""
         self._outcomes.pop(end.outcome.id)
-        pool = self._pools.get(end.uid)
+        pool = self._active.get(end.uid)
         repeated = self._repeated.pop(end.outcome.id, None)
         if end.member is not None:
             end.member.ends -= 1
@@ -186,6 +186,6 @@ class Ends:
         self._counting.ran(task, outcome.ended - outcome.started)
         if task.over():
             self._counting.completed(task)
-            if end.uid in self._pools:
+            if end.uid in self._active:
                 self._executor.complete(pool)
         self._executor.forget_if_gone(pool)
