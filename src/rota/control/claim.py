@@ -129,7 +129,7 @@ class Claims(Gate[Claim]):
                 return Done(again_after=min(left, absent_left))
             await self.holds.callers.remove_unattended(obj)
             return DONE
-        # One that had its place before a restart has it still.
+        # A claim that was queued before a restart is queued again.
         is_new = status.arrival is None and not self.holds.knows(obj.metadata.uid)
         if is_new and self.holds.is_full(pool):
             message = f"{pool.spec.queue.limit} wait for WorkerPool/{pool.metadata.name} already"
@@ -137,7 +137,7 @@ class Claims(Gate[Claim]):
         arrival = self.holds.arrivals.when(obj)
         seconds = lifecycle.wait_seconds(obj, pool)
         left = arrival + seconds - now
-        # One that does not wait is given an instance that is free.
+        # A claim that may not wait is queued once, so that it gets a free instance.
         if left > 0 or (seconds == 0 and status.arrival is None):
             self.holds.queue(obj, arrival)
         if self.holds.is_bound_soon(obj):
@@ -160,7 +160,7 @@ class Claims(Gate[Claim]):
         closed = Condition(type=RESOLVED, status="False", reason=reason, message=message)
         said = msgspec.structs.replace(status_of(obj), phase="Waiting", reason=reason, message=message)
         await context.write_status(obj, context.condition(obj, said, closed))
-        # It is looked at when what it needs is there, and when its time is up.
+        # It is reconciled again when its pool exists, and when its time to wait is over.
         self.holds.wake_at(Key(obj.metadata.namespace, obj.metadata.name), left)
         return held_up if held_up is not None else RequeueAfter(left, reason, message)
 
@@ -179,7 +179,7 @@ class Claims(Gate[Claim]):
         status = status_of(obj)
         name = status.instance_name or ""
         member = self.holds.member_of(obj)
-        # What was just written down is seen a moment later.
+        # The cache lags behind what was just written.
         cached = get(context.objects, Instance, name, obj.metadata.namespace)
         instance = member.instance if member is not None else cached
         assigned = instance.spec.assignment if instance is not None else None

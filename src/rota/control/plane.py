@@ -13,13 +13,13 @@ LOCAL = "local"
 
 class Plane(NamedTuple):
     cell: str | None = LOCAL
-    """The cell whose instances it runs. None: it runs none."""
+    """The cell whose instances this plane runs; None: it runs none."""
     city: str = LOCAL
     places: bool = True
-    """True: it places workloads, in its own cell and in the cells that report to it."""
+    """True: this plane places workloads, in its own cell and in the cells that report to it."""
 
     def runs(self, cell: str | None) -> bool:
-        """Report whether an object with this cell name runs here. None runs where it is written."""
+        """Report whether an object with this `cell` runs here. One without runs in the plane where it is written."""
         return self.cell is not None and cell in (None, self.cell)
 
 

@@ -85,7 +85,7 @@ class Tasks(Gate[Task]):
         return ended
 
     def wants(self, old: Object | None, new: Object | None) -> bool:
-        # A call is recorded when it is over: its task is new and needs nothing.
+        # The Task of a synchronous call is created when the call is over, and needs nothing.
         return not isinstance(new, Task) or has_more_to_come(new)
 
     def reconcile(self, context: Context, key: Key) -> Promise:
@@ -135,21 +135,21 @@ class Tasks(Gate[Task]):
     def _release(self, task: Task) -> None:
         if task.over() or task.metadata.deletion_timestamp is not None:
             self._newcomers.pop(task.metadata.uid)
-            self._locks.left(task)
+            self._locks.leave(task)
 
     async def sync(self, context: Context, obj: Task) -> Outcome:
         self._attempts.executor.prepare(context)
         if obj.over() or obj.metadata.deletion_timestamp is not None:
             return await self._after(context, obj)
         if obj.status is None and not context.client.in_process and (ended := ended_status(obj)) is not None:
-            # A call that was made already, and recorded where an object gets its status by a second write.
+            # A recorded call, on a server where an object gets its status only by a second write.
             await context.write_status(obj, ended)
             return DONE
         status: TaskStatus = status_of(obj)
         if obj.status is None:
             self._count_created(obj)
         if self._attempts.is_ending(obj):
-            return DONE  # It is looked at again when that is written.
+            return DONE  # It is reconciled again when the outcome is written.
         if status.phase == "Running":
             return await self._run(context, obj, status)
         if obj.spec.cancel:
@@ -159,7 +159,7 @@ class Tasks(Gate[Task]):
             return await self._finish(context, obj, status, "Cancelled", "Cancelled", "")
         return await self._admit(context, obj, status)
 
-    # What is told of it.
+    # Why it waits.
 
     def why_waiting(self, objects: Objects, obj: Task) -> tuple[str, str] | None:
         status: TaskStatus = status_of(obj)
@@ -191,7 +191,7 @@ class Tasks(Gate[Task]):
         )
         ended = self._ended_dependencies(context, obj)
         if await self._marked(context, obj, [one for one in ended if one.metadata.name not in known]):
-            return DONE  # It is looked at again as what it is now.
+            return DONE  # The change wakes it again.
         try:
             status = lifecycle.copied(status, ended)
         except lifecycle.TooMuchOutput as error:
@@ -225,7 +225,7 @@ class Tasks(Gate[Task]):
             status = msgspec.structs.replace(queued, reason=QUOTA_EXCEEDED, message=why[1])
         elif status.phase == "Queued" and status.reason == QUOTA_EXCEEDED:
             status = msgspec.structs.replace(status, reason=None, message=None)
-        if not self._locks.is_turn_of(context.objects, obj):
+        if not self._locks.acquire(context.objects, obj):
             return await self._wait(context, obj, status, BRANCH_LOCKED, self._locks.message(obj))
         return await self._queue(context, obj, status, now)
 
@@ -258,7 +258,7 @@ class Tasks(Gate[Task]):
             return await self._finish(context, obj, status, "Failed", "TemplateError", str(error))
         since = self._attempts.arrivals.when(obj)
         if status != status_of(obj):
-            # The call is given what is written down of its dependencies.
+            # The call reads the outputs of dependencies from the written status.
             obj = await context.write_status(obj, status)
         self._caller.queue(obj, function, begun, lambda outcome: self._attempts.ends.end(obj, outcome))
         if status.phase != "Queued" and now - since < QUEUED_NOTICE_SECONDS:
@@ -379,7 +379,7 @@ class Tasks(Gate[Task]):
     ) -> Outcome:
         """End a task that has no worker."""
         self._attempts.cancel(obj)
-        self._locks.left(obj)
+        self._locks.leave(obj)
         now = lifecycle.time_of(context.clock.time())
         written = await context.write_status(obj, lifecycle.over(status, phase, reason, message, now))
         warn(context.events, context.objects, written, reason, message)
@@ -391,7 +391,7 @@ class Tasks(Gate[Task]):
 
     async def _after(self, context: Context, obj: Task) -> Outcome:
         self._release(obj)
-        # One that is deleted before it is over has no end that others could wait for: they wait for its successor.
+        # A task that is deleted before it is over keeps nobody waiting: its dependents wait for a new one of its name.
         if DEPENDENTS_FINALIZER in obj.metadata.finalizers and not (obj.over() and self._is_awaited(context, obj)):
             obj = await self._without_finalizer(context, obj)
         if obj.metadata.deletion_timestamp is not None:
@@ -407,7 +407,7 @@ class Tasks(Gate[Task]):
             return DONE
         left = completed.timestamp() + ttl - context.clock.time()
         if left <= 0 and DEPENDENTS_FINALIZER not in obj.metadata.finalizers and self._is_awaited(context, obj):
-            # By one that was not looked at yet, and so could not say that it holds this one.
+            # A new task needs it that was not reconciled yet, and so has not added the finalizer.
             left = AWAITED_SECONDS
         if left > 0:
             return Done(again_after=left)

@@ -63,7 +63,8 @@ class CellContacts:
     def may_give(self, lease_seconds: float) -> bool:
         """Report whether a cell may get a right with such a lease.
 
-        A hub that was restored from a backup may not know which cell has the right: it waits until that has expired.
+        A hub that was restored from a backup may not know which cell has the right: it gives none until that one has
+        expired.
         """
         return self._clock.now() - self._restored >= moves_after(lease_seconds)
 

@@ -25,7 +25,7 @@ GRANTED = "rota.dev/granted"
 """Annotation of a bound deployment and of its mirror: the number of instances of each size that the hub's quota has
 granted. Without it, the hub has no quota."""
 BOUNDED = "rota.dev/bounded"
-"""Annotation beside that: the resources that the hub's quota bounds, such as `cpu,memory`."""
+"""Annotation beside GRANTED: the resources that the hub's quota bounds, such as `cpu,memory`."""
 ADOPTED = "rota.dev/adopted"
 """Annotation of a bound deployment and of its mirror: the time at which a person last confirmed the state of a hub that
 was restored from a backup."""

@@ -178,7 +178,7 @@ class Reports:
         try:
             await self._write_all(receipts)
         except ApiError as error:
-            if not _is_its_own(error):
+            if not _is_permanent(error):
                 raise
             # One by one: a refused deployment must not hold up the others.
             for one in receipts:
@@ -250,7 +250,7 @@ class Reports:
         try:
             await self._write_all([(deployment, receipt)])
         except ApiError as error:
-            if not _is_its_own(error):
+            if not _is_permanent(error):
                 raise
             self._skip(deployment, str(error))
 
@@ -268,7 +268,7 @@ class Reports:
         return found
 
     async def _write(self, operations: Sequence[Operation]) -> None:
-        """Write, and ignore conflicts: if something is missing after that, the digest shows it."""
+        """Write, and ignore conflicts: if news is lost by one, the digests differ, and the cell reports it again."""
         for answer in await self._client.write_each(operations):
             if isinstance(answer, ApiError) and not _is_lost(answer):
                 raise answer
@@ -400,11 +400,11 @@ def _create(obj: Object) -> Operation:
     return Operation("create", obj.api, obj.metadata.namespace, body=to_dict(obj))
 
 
-def _is_its_own(error: ApiError) -> bool:
-    """Report whether a write was refused for good."""
+def _is_permanent(error: ApiError) -> bool:
+    """Report whether a write was refused because of its own content, so that a retry cannot succeed."""
     return 400 <= error.code < 500 and error.code != 429
 
 
 def _is_lost(error: ApiError) -> bool:
-    """Report whether a write conflicted, or was for another object of that name."""
+    """Report whether a write conflicted, or its object was replaced by another one of the same name."""
     return is_overtaken(error) or (error.code == 422 and TEST_FAILED in str(error))

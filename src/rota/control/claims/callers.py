@@ -53,7 +53,7 @@ class Callers:
         self._is_closed = False
 
     def close(self) -> None:
-        # What waits goes on waiting: whoever asks again under its name finds it at its place.
+        # Waiting claims stay: a caller that asks again under the same name finds its claim at its place.
         self._is_closed = True
         self._listeners.close(not_here())
 
@@ -130,7 +130,7 @@ class Callers:
         """Wait until a stored claim is bound or over, and return it; None: it is gone."""
         key = key_of(claim)
         if self.lacks_caller(claim) and (claim.status is None or claim.status.phase != "Bound"):
-            # Whoever asks is its maker from now on: if they leave, nobody wants it.
+            # The new caller takes the place of the missing one: if it leaves, the claim is removed.
             self._orphans[key] = claim.metadata.uid
             self._holds.wake(key)
         listener = self._listeners.join(key)
@@ -204,7 +204,7 @@ class Callers:
         try:
             made = await making
         except (ApiError, OSError):
-            return  # If it is there all the same, nobody waits for it, and its lease is not renewed.
+            return  # If the claim was created all the same, it ends with its lease, which is not renewed.
         await self._remove(made)
 
     def write_waiting(self, uid: str) -> None:
@@ -240,7 +240,7 @@ class Callers:
         if self._is_closed:
             return
         if self._listeners.is_awaited(key, uid):
-            self._orphans[key] = uid  # Somebody else has asked for the same, and waits for it.
+            self._orphans[key] = uid  # Another caller waits for the same claim.
         else:
             self._cancel(uid, key, made)
 
@@ -253,7 +253,7 @@ class Callers:
             self._cancelled_creations.add(uid)
             self._holds.drop(uid)
         elif uid in self._holds.unstored:
-            # If it is being given an instance, that is given back when it is written.
+            # If its hold is being written, the instance is given back after that.
             self._holds.drop(uid)
         elif claim is not None and claim.metadata.uid == uid and not claim.over():
             self._executor.start(self._remove(claim))
@@ -286,10 +286,10 @@ class Callers:
 
         member = self._executor.members.get(instance)
         if member is not None and meta.uid not in self._holds.active:
-            # It was dropped while its hold was written; by the instance it is still this claim's.
+            # It was dropped while its hold was written, and the instance is still assigned to it.
             self._holds.active.put(meta.uid, key_of(claim), member.pool)
         await self._until_done(end)
-        # If it was gone already, its instance says so still.
+        # If the claim was gone already, its instance is still assigned to it.
         self._holds.forget(claim)
         if member is not None:
             self._executor.update(member)

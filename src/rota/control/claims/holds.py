@@ -1,7 +1,7 @@
-"""The holds of claims. All that it knows can be read again from objects.
+"""The holds of claims. All that this module keeps can be read again from objects.
 
-The id of an assignment is the uid of its claim. What a claim that is over, or gone, still has is given back: at once,
-or, where a runner has to reset the instance, when the runner has reported the hold that ends.
+The id of an assignment is the uid of its claim. A claim that is over or gone gives its instance back: at once, or, if a
+runner has to reset the instance, after the runner has reported the hold.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class ClaimHolds:
         if timer is not None:
             timer.cancel()
 
-    # What the executor asks.
+    # `Holders`, which the executor calls.
 
     def restore(self) -> None:
         objects = self.executor.objects
@@ -124,12 +124,11 @@ class ClaimHolds:
                 continue
             pool = get(objects, WorkerPool, claim.spec.pool_ref.name, claim.metadata.namespace)
             if self.callers.lacks_caller(claim) or lifecycle.deadline(claim, pool) <= self.now():
-                continue  # Nobody is there who would use an instance.
+                continue  # No caller waits, or the time to wait is over.
             self.queue(claim, status.arrival.timestamp())
 
     def give_back(self, pool: PoolKey, request: Request, instance: str) -> None:
         claim = self._cancelled.pop(request.id)
-        # It was given up while its hold was written.
         self.counting.not_bound(claim, CANCELLED)
         self.executor.start(self.callers.end_unwanted(claim, instance))
 
@@ -147,9 +146,9 @@ class ClaimHolds:
         open_ = reach(objects, instance)
         if open_ and (refused := refusal(objects, where, open_, claim)):
             raise ApiError(403, "Forbidden", f"{refused}; only an admin can claim of it")
-        # Until the ends of its tasks are written, that it is given to tasks tells that its runner has their outcomes.
+        # While the ends of tasks on it are written, it stays in the lane: this shows that its runner has outcomes.
         if not self.executor.is_owned(member) or member.opened is not Opened.WHOLE or member.ends:
-            return None  # It has changed since that was decided.
+            return None  # The instance has changed since the ledger's decision.
         self._runs.begin(uid, instance)
         now = lifecycle.time_of(self.now())
         status = lifecycle.bound(claim, instance, lifecycle.time_of(binding.request.arrival), now)
@@ -175,7 +174,7 @@ class ClaimHolds:
         self.counting.bound(claim, since - binding.request.arrival, self.now() - since)
         if written.begun is not None and not member.is_made_ready:
             self.callers.answer(key_of(claim), claim)
-        # Until now it was to be reconciled when its time to wait is over.
+        # Its next reconciliation was at the end of its time to wait; now it is earlier.
         self.wake(key_of(claim))
 
     def is_at_fault(self, handover: HandOver, error: ApiError) -> bool:
@@ -234,11 +233,11 @@ class ClaimHolds:
     def assigned(self, member: Member, assignment: Assignment) -> None:
         key = Key(member.subject.namespace, assignment.name)
         if assignment.uid in self.unstored:
-            return  # It is just being written.
+            return  # The creation of the claim is being written.
         self._runs.observe(member, assignment.id)
         claim = self._claim(key, assignment.uid)
         if claim is None:
-            # One that is wanted may only not be read yet; when it is over or gone, it is wanted no more.
+            # An active claim may only not have been read yet. A claim that is over or gone is not active.
             if assignment.uid not in self.active:
                 self._releases.free(member, assignment)
             return
@@ -247,7 +246,7 @@ class ClaimHolds:
         is_written = status is not None and status.phase == "Bound" and status.instance_name == member.subject.name
         is_leaving = member.instance.metadata.deletion_timestamp is not None
         is_well = not is_leaving and not self.is_another_run(member) and not is_restarted_for(member.instance)
-        # Somebody may have asked before this instance was known, right after a restart.
+        # Right after a restart, a caller may have asked before this instance was known.
         if not is_written or not is_well or key in self.callers:
             self.wake(key)
 
@@ -277,7 +276,7 @@ class ClaimHolds:
         """Report whether the queue of a pool is full, so that a new claim would be refused."""
         ledger = self.executor.ledgers.get(PoolKey(pool.metadata.namespace, pool.metadata.name))
         depth = ledger.depth if ledger is not None else 0
-        # One that would get an instance at once does not wait.
+        # With a free instance, a new claim does not have to wait.
         return depth >= pool.spec.queue.limit and (ledger is None or not ledger.free)
 
     def knows(self, uid: str) -> bool:
@@ -376,7 +375,7 @@ class ClaimHolds:
         self.counting.ended(written, self.now())
         self.executor.forget_if_gone(pool_of(written))
         self.callers.answer(key_of(claim), written)
-        # The echo of this write wakes nobody: what is over is kept, and not for ever.
+        # The echo of this write wakes no controller, which has to delete the claim after a while.
         self.wake(key_of(claim))
         return written
 
@@ -385,7 +384,7 @@ class ClaimHolds:
         try:
             await self.end(claim, over)
         except ApiError:
-            self.wake(key_of(claim))  # It has changed: perhaps it can be bound now.
+            self.wake(key_of(claim))  # The claim has changed, and may be valid now.
 
     def _stored(self, uid: str) -> Claim | None:
         claim = self.active.find(Claim, uid)

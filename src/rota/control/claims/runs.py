@@ -50,9 +50,9 @@ class Runs:
         if known is not None and known.id == assigned.id and known.phase == "Done":
             return True
         if is_restarted_for(instance):
-            return False  # It is what it is started anew for that was claimed.
+            return False  # The claimed run is the one that is started with the claim's options.
         if member.has_runner and report is not None and self._accepted.get(member.subject.uid) == assigned.id:
-            # What was in it is gone, even if the runner is the same.
+            # With another run, the processes of the holder are gone, even if the runner is the same.
             return report.holder != assigned.id or options_of(instance).run != run_of(instance)
         return options_of(instance).run != run_of(instance)
 
@@ -73,6 +73,6 @@ class Runs:
         """Report whether an instance can be taken back: it has no runner, or one that knows the hold and resets it."""
         if not member.has_runner or (member.report is not None and member.report.holder == id_):
             return True
-        # Or it was, and what has it now is another run, which began as new.
+        # The runner has ended the hold already, or has lost it with its run, after which it began as new.
         known = member.instance.status.assignment if member.instance.status is not None else None
         return (known is not None and known.id == id_ and known.phase == "Done") or self.is_forgotten(member, id_)

@@ -1,7 +1,7 @@
-"""Moulds for the Tasks of successful calls, which differ in few texts only.
+"""Templates of stored Tasks ("moulds") for successful calls, whose Tasks differ in a few texts only.
 
 A mould is the stored form of one such Task, with places for the name, the uid, the times, the payload and the result.
-No rule of Tasks depends on these, and a call cannot reach a bound of their fields. Field ownership names each field of
+No rule of Tasks depends on these, and a call cannot reach a bound of their fields. Field ownership lists each field of
 a result, so that results with other fields have another mould.
 """
 
@@ -27,7 +27,7 @@ MARK_BYTES = 16
 MARK_YEAR = 1971
 """The year of the times in the Task of which a mould is made."""
 MARK_MOMENT = 95_617_584_000
-"""A mould's creation time is one of the seconds after this one, in the year 5000: no real time looks the same."""
+"""A mould is made with a creation time just after this one, in the year 5000, so that no other time looks the same."""
 MARK_REVISION = 8_000_000_000_000_000_000
 
 _encode = msgspec.json.Encoder().encode
@@ -35,7 +35,7 @@ Fields = tuple[tuple[str, Any], ...]
 
 
 class _Shape(NamedTuple):
-    """The parts of a Task that are fixed in its mould, without those that follow from others."""
+    """The parts of a Task that are fixed in its mould. Others follow from them."""
 
     owner: str
     namespace: str

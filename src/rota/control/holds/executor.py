@@ -1,10 +1,10 @@
-"""The executor: brings events to the ledgers of pools, and carries their effects out.
+"""The executor: it brings events to the ledgers of pools, and carries out what they decide.
 
-Who holds an instance exclusively is what `spec.assignment` of the Instance says. An instance that is given to the
-tasks of its pool (its lane) says so once; which tasks run on it is what their statuses say. So all that the executor
-knows can be read again after a restart.
+`spec.assignment` of an Instance names the claim that holds it, or says that it is given to the tasks of its pool (the
+lane). In the lane, the statuses of tasks say which of them run on it. So all that the executor knows can be read again
+after a restart.
 
-Tasks and claims each have a `Holders` here, which says what is written when a hold begins.
+Tasks and claims each have a `Holders` here, which returns the write that begins a hold.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ BLAMED_MAX = 1000
 
 
 class Holders(Protocol):
-    """The holds of one kind: what is written when they begin, and what follows from that.
+    """Tasks or claims, as the executor sees them: `tasks.attempts.Attempts` and `claims.holds.ClaimHolds`.
 
-    `tasks.attempts.Attempts` and `claims.holds.ClaimHolds` are the two.
+    `begin` returns the write that begins a hold. Most other methods report events to them.
     """
 
     by_instance: bool
@@ -317,7 +317,7 @@ class Executor:
         if report is None or (member.report is not None and report.run != member.report.run):
             member.sent.clear()
         member.report, member.reset, member.is_ready = report, reset, is_ready
-        # Whoever read it may have begun before it was given to another.
+        # This instance may have been read before its last hand-over.
         member.learn(instance)
         self.update(member)
         if is_new:
@@ -352,7 +352,7 @@ class Executor:
         ledger = self.ledger(member.pool)
         if assigned is None:
             if ledger.holders_of(uid):
-                # Somebody else has taken it from its holder.
+                # Another writer has removed the assignment.
                 ledger.taken(uid)
             self._time_reset(member)
         else:

@@ -1,7 +1,7 @@
-"""Hand-overs: one hold ends, another begins. In one commit where the backend is atomic.
+"""Hand-overs: the write that ends one hold of an instance and begins another, in one commit if the backend is atomic.
 
-Where it is not, the writes follow each other, and each is true whatever becomes of the next: the end of a hold is
-written before the instance is another's, and the instance is a holder's before the holder's status says so.
+Otherwise the writes follow each other, in an order in which each is true even if the next one fails: the status of the
+old holder, then the assignment of the instance, then the status of the new holder.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _amendment(handover: HandOver) -> Operation:
     spec = {"assignment": msgspec.to_builtins(after) if after is not None else None}
 
     def test(metadata: Mapping[str, msgspec.Raw], spec: Mapping[str, msgspec.Raw]) -> bool:
-        # An instance that is being deleted is given to nobody, even if that is not known here yet.
+        # An instance that is being deleted is not given away, even if its deletion has not been read yet.
         is_free = handover.before is not None or "deletionTimestamp" not in metadata
         return _held_by(spec) == handover.before and is_free
 
