@@ -29,8 +29,6 @@ GONE = (404, 409)
 
 
 class Claims(Gate[Claim]):
-    """Reconciles claims."""
-
     concurrency = CONCURRENCY
 
     def __init__(self, holds: ClaimHolds) -> None:
@@ -61,7 +59,7 @@ class Claims(Gate[Claim]):
                 return None
             self.holds.callers.answer(key, obj)
             return self._ended.keep(obj, now)
-        status, is_new = status_of(obj), self.holds.is_just_bound(obj)
+        status, is_new = status_of(obj), self.holds.is_being_created(obj)
         if status.phase != "Bound" or obj.spec.release or status.conditions or not (is_new or self._is_well(obj)):
             return None
         expires = lifecycle.expiry(obj, now)

@@ -24,8 +24,8 @@ FIX = f"an admin can delete it and make it again, or look at it and remove its a
 def foreign(objects: Objects, *roots: Object | None) -> str:
     """Name a restricted object among these and all that they refer to, the nearest first; empty: all are an admin's.
 
-    The inputs of a task among the references are not followed: its annotation says that they were restricted, since
-    `Tasks` has checked them when it began.
+    The inputs of a referenced task are not followed. Its controller checked them when the task began, and annotated the
+    task if they were restricted.
     """
     wave = [root for root in roots if root is not None]
     visited = {id_of(root) for root in wave}

@@ -53,7 +53,7 @@ def beyond_policy(network: Network | None, egress: Sequence[Egress], policy: Pol
 
 
 def check(objects: Objects, obj: Instance, policy: Policy) -> str:
-    """Return the reason why an instance must not be started: a tenant's, it exceeds the policy; empty: it may be."""
+    """Say why a tenant's instance must not be started, since its network exceeds the policy; empty: it may be."""
     why = beyond_policy(obj.spec.network, obj.spec.egress, policy)
     if not why:
         return ""

@@ -1,4 +1,4 @@
-"""The plane that controllers belong to."""
+"""The plane that controllers belong to: its cell, its city, and what it places."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HERE = Plane()
 
 
 def region_of(regions: Sequence[str], plane: Plane) -> str | Problem:
-    """Return the city in which a function or schedule with these regions runs: the plane's own."""
+    """Return the plane's city if these regions include it or are empty, and otherwise the problem."""
     if not regions or plane.city in regions:
         return plane.city
     wanted = ", ".join(regions)

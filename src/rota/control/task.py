@@ -58,8 +58,6 @@ def uid_of(objects: Objects, namespace: str, name: str) -> str:
 
 
 class Tasks(Gate[Task]):
-    """Reconciles tasks."""
-
     concurrency = CONCURRENCY
     owns = (Instance,)
     reads = READS

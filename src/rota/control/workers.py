@@ -26,7 +26,6 @@ MEANING = {
 
 
 def template_of(pool: WorkerPool) -> InstanceTemplate:
-    """Return the template of a pool's instances."""
     template = pool.spec.template
     if template is None:
         assert pool.spec.worker is not None

@@ -44,9 +44,9 @@ class CellContacts:
         return self._clock.now() - self._at.get(cell, self._start)
 
     def knows(self, cell: str) -> bool:
-        """Report whether the hub knows the rights of a cell.
+        """Report whether the hub knows all rights of a cell.
 
-        A hub that was restored from a backup does not until the cell has reported: the cell may have got a deployment
+        After a restore from a backup, it does not before the cell has reported: the cell may have got a deployment
         without a lease in the time that the backup lacks.
         """
         return math.isinf(self._restored) or self.has(cell)

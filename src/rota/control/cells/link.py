@@ -233,7 +233,6 @@ class Link:
         await self._until(self._back, seconds)
 
     async def _until(self, event: asyncio.Event, seconds: float) -> None:
-        """Wait for an event, for a bounded time."""
         waiting = asyncio.ensure_future(event.wait())
         timer = asyncio.ensure_future(sleep(self._clock, seconds))
         try:

@@ -282,9 +282,9 @@ class Reports:
         return [one for one in found if one is not None]
 
     def _status(self, obj: Object) -> Operation | None:
-        """Return a write of a status without a resourceVersion: concurrent writes must not make it fail.
+        """Return a write of a status; None: the object is gone, or was replaced.
 
-        None: the object is not there, or is another one.
+        The write has no resourceVersion, since concurrent writes must not make it fail.
         """
         meta = obj.metadata
         status = msgspec.to_builtins(getattr(obj, "status", None))

@@ -74,7 +74,7 @@ class Callers:
         self._listeners.gone(key, but=but)
 
     def forget_orphan(self, key: Key, uid: str) -> None:
-        """Forget that a claim has lost its own caller: the claim does not want an instance any more."""
+        """Forget that a claim has lost its own caller, since the claim is dropped."""
         if self._orphans.get(key) == uid:
             del self._orphans[key]
 
@@ -83,7 +83,7 @@ class Callers:
         self._absent_since.pop(key, None)
 
     def creation_under_way(self, uid: str) -> asyncio.Future[None] | None:
-        """Return the creation of a waiting claim; None: it is not under way."""
+        """Return a future for the creation of a waiting claim; None: it is not under way."""
         return self._creations.get(uid)
 
     def answer(self, key: Key, claim: Claim) -> None:

@@ -11,7 +11,7 @@ from rota.engine import Done
 KEPT_SECONDS = 600.0
 """Seconds for which an ended claim is kept."""
 KEPT_MAX = 5_000
-"""Ended claims of one namespace that are kept. The oldest are deleted earlier."""
+"""The most ended claims of one namespace that are kept. Beyond that, the oldest are deleted earlier."""
 REMOVED_TOGETHER = 100
 FULL = KEPT_MAX + REMOVED_TOGETHER
 

@@ -311,7 +311,7 @@ class ClaimHolds:
         """Estimate the seconds that a new claim waits, from the pace of the last bindings."""
         return self.executor.wait_estimate(PoolKey(pool.metadata.namespace, pool.metadata.name))
 
-    def is_just_bound(self, claim: Claim) -> bool:
+    def is_being_created(self, claim: Claim) -> bool:
         """Report whether a claim's creation is still being written. Its caller is answered after that."""
         return claim.metadata.uid in self.unstored
 

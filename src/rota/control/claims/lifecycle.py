@@ -1,4 +1,4 @@
-"""The status of a claim after each thing that can happen to it. Pure: nothing waits, writes or reads a clock."""
+"""The status of a claim after each event. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 

@@ -11,8 +11,6 @@ from rota.client import Key
 
 
 class Listener(NamedTuple):
-    """A caller that waits."""
-
     uid: str
     """The uid of its claim; empty: any claim of the name."""
     future: asyncio.Future[Claim | None]

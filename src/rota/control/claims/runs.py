@@ -1,4 +1,4 @@
-"""The runs of claimed instances: a claim is of the run that it was bound to, and of no later one."""
+"""The runs of claimed instances: a claim is for the run that it was bound to, and for no later one."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ Fields = tuple[tuple[str, Any], ...]
 
 
 class _Shape(NamedTuple):
-    """The parts of a Task that are fixed in its mould. Others follow from them."""
+    """The key of a mould: the fixed parts of its Task. Other fixed parts follow from these."""
 
     owner: str
     namespace: str
@@ -87,7 +87,7 @@ class Moulds:
         return Operation("cast", Task.api, meta.namespace, meta.name, Cast(mould, texts))
 
     def _made(self, task: Task) -> Mould | None:
-        """Make the mould of a Task's shape; None: a text to be replaced occurs elsewhere in it, too."""
+        """Make the mould of a Task's shape; None: a text that would be replaced occurs elsewhere in the Task, too."""
         meta, status, call = task.metadata, task.status, task.spec.function
         assert status is not None
         assert call is not None

@@ -56,7 +56,6 @@ class Failure(NamedTuple):
     message: str
     time: float
     in_a_row: int = 1
-    """The number of failures in a row."""
 
     @property
     def due(self) -> float:
@@ -139,7 +138,7 @@ class CodePreparer:
         self._collected: float | None = None
         self._threads = ThreadPoolExecutor(UNPACKED_AT_ONCE_MAX, "rota-code")
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """The lock of each tenant."""
+        """The semaphore of each tenant."""
 
     def is_there(self, needs: Needs) -> bool:
         has_code = needs.code is None or self._code.has(needs.code)

@@ -95,7 +95,7 @@ class ServedFunction:
         self.tried_with: tuple[str, ...] | None = None
         """The resourceVersions of the function's references when its newest version last failed to load."""
         self.succeeded = self.failed = 0
-        """Calls since the last write of the status."""
+        """The number of calls that succeeded, and that failed, since the last write of the status."""
         self.last_call = 0.0
         self.is_found = False
         """True if the workers from before this process have been counted."""

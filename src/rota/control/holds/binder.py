@@ -34,7 +34,7 @@ RETRY_SECONDS = 1.0
 LOST_RACE = frozenset((404, 409, 422))
 """Status codes of a write that was refused because the instance is not in the expected state."""
 STATUS_RACE = LOST_RACE - {422}
-"""Status codes of a status write that was refused because its object has changed. 422 means an invalid status."""
+"""Status codes of a status write that was refused because its object has changed. Not 422: an invalid status."""
 
 
 class Binder:

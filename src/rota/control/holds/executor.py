@@ -61,7 +61,7 @@ class Holders(Protocol):
         ...
 
     def creation_under_way(self, uid: str) -> asyncio.Future[None] | None:
-        """Return the creation of the holder, if that is under way: its hold is written after that."""
+        """Return a future for the creation of the holder if that is under way. The hold is written after that."""
         ...
 
     def begin(self, member: Member, binding: Binding) -> HandOver | None:
@@ -107,11 +107,11 @@ class Holders(Protocol):
         ...
 
     def assigned(self, member: Member, assignment: Assignment) -> None:
-        """Called when the assignment of an instance is of this kind."""
+        """Called when an instance is updated that is assigned to this kind."""
         ...
 
     def held_by_another(self, member: Member) -> None:
-        """Called when the assignment of an instance is of another kind."""
+        """Called when an instance is updated that is assigned to another kind."""
         ...
 
     def appeared(self, member: Member) -> None:
@@ -140,7 +140,7 @@ class Executor:
         """The holders of each kind of assignment."""
         self._works: set[asyncio.Task[None]] = set()
         self._blamed: dict[str, str] = {}
-        """The reasons for which instances were ended, by the id of each attempt on them."""
+        """The reason why the instance of each of these attempts was ended, by the attempt's id."""
         self._memory: Memory | None = None
         self._events: Recording | None = None
         self._client: Client | None = None
@@ -226,7 +226,7 @@ class Executor:
             del self._blamed[next(iter(self._blamed))]
 
     def judged(self, outcome: Outcome) -> Outcome:
-        """Return an outcome; if the worker was lost by the task's own fault, as a failure."""
+        """Return an outcome, turned into a failure if the task itself caused the loss of its worker."""
         why = self._blamed.get(outcome.id) if outcome.reason == "WorkerLost" else None
         return outcome if why is None else msgspec.structs.replace(outcome, reason="Failed", message=why)
 
@@ -267,7 +267,7 @@ class Executor:
         self._tidy(pool)
 
     def forget_if_gone(self, pool: PoolKey) -> None:
-        """Drop the metrics of a pool if it is gone: tasks and claims that end after their pool are counted again."""
+        """Drop the metrics of a deleted pool: tasks and claims that end after the deletion have added to them again."""
         if self._is_gone(pool):
             for holders in self._holders.values():
                 holders.pool_gone(pool)
@@ -462,7 +462,7 @@ class Executor:
         self._binder.hand_over(member, handover)
 
     def wake(self, kind: Kind, key: Key) -> None:
-        """Reconcile an object."""
+        """Have the controller of an object reconcile it."""
         if self._memory is not None:
             self._memory.wake(kind.key(*key))
 

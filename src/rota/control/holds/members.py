@@ -111,6 +111,6 @@ class Member(msgspec.Struct, eq=False):
 
 
 def _age(instance: Instance) -> tuple[int, int]:
-    """Return a number that grows with each change; the generation does not grow with a change of marks."""
+    """Return a sort key that grows with each change. The generation alone does not grow when marks change."""
     meta = instance.metadata
     return meta.generation, int(meta.resource_version) if meta.resource_version.isdecimal() else 0

@@ -84,8 +84,6 @@ Action: TypeAlias = Create | Drain | Undrain | Delete
 
 
 class Counts(Struct):
-    """Numbers of instances."""
-
     replicas: int = 0
     """Number of all instances, including those in deletion."""
     ready: int = 0

@@ -36,7 +36,7 @@ LINE_LENGTH_MAX = 200
 
 
 class Restarts(NamedTuple):
-    """A decision on containers that have ended."""
+    """The decision on which ended containers are started."""
 
     start: frozenset[str]
     """Containers to start now."""

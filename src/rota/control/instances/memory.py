@@ -51,7 +51,7 @@ class Memory:
         self.renewed_for = ""
         """The hold for which its runs were ended on purpose."""
         self.renewed: dict[str, int] = {}
-        """The numbers of those runs, by container."""
+        """The numbers of the runs that were ended for this hold, by container."""
         self.step: object = None
         """The last step sent to its runner, with the stream and the report before it.
 

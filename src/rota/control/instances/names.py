@@ -49,7 +49,7 @@ def derived(*parts: str, length_max: int = LABEL_LENGTH_MAX) -> str:
 
 
 def tailed(*parts: str, kind: str = "", length_max: int = LABEL_LENGTH_MAX) -> str:
-    """Return a name that always has a hash tail, also of the kind, which is in the tail only."""
+    """Return a name that always has a hash tail. The hash includes the kind, which the readable part does not."""
     # The length of each part keeps `a-b` + `c` apart from `a` + `b-c`.
     exact = "".join(f"{len(part)}:{part}" for part in (kind, *parts))
     tail = blake2b(exact.encode("utf-8", "surrogatepass"), digest_size=TAIL_LENGTH // 2).hexdigest()

@@ -73,7 +73,6 @@ class Autoscaler:
         self._now(self._load._replace(held=len(self._held)))
 
     def note_waiting(self, waiting: int) -> None:
-        """Take the number of waiting requests."""
         self._now(self._load._replace(waiting=waiting))
 
     def _now(self, load: Load) -> None:

@@ -49,8 +49,6 @@ Read = Callable[[Schedule], Cron | None]
 
 
 class TickTask(NamedTuple):
-    """A Task of a tick."""
-
     tick: int
     name: str
     body: Body

@@ -150,7 +150,7 @@ class Attempts:
         self.executor.carry_out(pool)
 
     def gone(self, key: Key) -> None:
-        """Forget the deleted task of this name, and end it on its worker."""
+        """Forget the deleted task of this name. If it was sent to a runner, have the runner end it."""
         self.arrivals.drop(key)
         for uid in self._active.of(key):
             pool = self._active.get(uid)
@@ -361,7 +361,7 @@ class Attempts:
         return HandOver(begins=msgspec.structs.replace(task, status=queued(task.status or TaskStatus(), arrival)))
 
     def _requeue(self, task: Task) -> None:
-        """Write that a task waits again whose status says that it runs: no runner has begun it."""
+        """Write a task back to Queued that no runner has begun, though its status says that it runs."""
         arrival = task.status.arrival if task.status is not None else None
         status = queued(task.status or TaskStatus(), arrival or time_of(self.executor.clock.time()))
         waits = HandOver(begins=msgspec.structs.replace(task, status=status))

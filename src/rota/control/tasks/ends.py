@@ -107,7 +107,7 @@ class Ends:
             self.finish(End(key_of(task), uid, outcome, self._active.member(uid)))
 
     def lost(self, task: Task) -> None:
-        """Write the end of an attempt whose worker is lost. By the task's own fault, it is a failure."""
+        """Write the end of an attempt whose worker is lost. If the task itself caused that, it is a failure."""
         now, status = self._executor.clock.time(), task.status or TaskStatus()
         started = status.start_time.timestamp() if status.start_time is not None else now
         message = f"its worker {status.instance_name} is gone"

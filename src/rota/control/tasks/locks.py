@@ -17,7 +17,7 @@ from rota.engine.objects import Objects, get
 
 BRANCH_LOCKED = "BranchLocked"
 NAMED_MAX = 4
-"""The next tasks whose status names the holder of the lock. It is rewritten when the holder changes."""
+"""Waiting tasks, from the head of the queue, whose status names the holder. It is rewritten when the holder changes."""
 
 
 class LockKey(NamedTuple):
