@@ -96,7 +96,7 @@ async def test_one_who_is_behind_does_not_make_again_what_was_written_down_and_d
         await scene.delete(task)
         context: Any = SimpleNamespace(client=Client(OneByOne(scene.world.registry)), clock=scene.clock)
         firing = Firing(context, ScheduleRuns(), lambda schedule: cron(schedule.spec.cron))
-        await firing.alone(old)
+        await firing.fire_one(old)
         assert await scene.tasks() == []
 
 

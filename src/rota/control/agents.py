@@ -30,7 +30,7 @@ class Agent(NamedTuple):
     files: AgentFiles
     argv: Sequence[str]
     parse: Parse
-    """The parser of its output."""
+    """The parser of the program's output."""
     model: Sequence[str]
     """Arguments that set the model; {} stands for its name."""
     effort: Sequence[str]
@@ -44,7 +44,7 @@ def _as_json(servers: dict[str, Server]) -> str:
 
 
 def _as_toml(servers: dict[str, Server]) -> str:
-    """Write TOML. Its strings, lists and tables of strings are those of JSON, except for the headers of tables."""
+    """Write TOML, in which strings, lists and tables of strings are those of JSON, except for the headers of tables."""
     blocks = []
     for name, server in sorted(servers.items()):
         plain = {key: each for key, each in server.items() if not isinstance(each, dict) and key != "type"}
@@ -81,7 +81,7 @@ AGENTS: Mapping[str, Agent] = {
     ),
 }
 OTHER = AgentFiles(".rota/instructions.md", ".rota/skills/{}/SKILL.md", ".rota/mcp.json", _as_json)
-"""The files of workers of all other types."""
+"""The files of workers of types that are not in the table."""
 
 
 def agent_program(role: WorkerRole) -> str:

@@ -1,4 +1,4 @@
-"""The controller of claims. A claim waits, holds an instance while its lease is renewed, and is over."""
+"""The controller of claims. A claim waits, holds an instance while its lease is renewed, and ends."""
 
 from __future__ import annotations
 
@@ -25,12 +25,10 @@ from rota.registry import ApiError, DeleteOptions
 
 CONCURRENCY = 64
 IN_FLIGHT_SECONDS = 0.25
-"""Seconds for which nothing is written of a claim that is just being bound."""
+"""Pause before a claim whose binding is being written is looked at again."""
 
 
 class Claims(Gate[Claim]):
-    """Reconciles claims."""
-
     concurrency = CONCURRENCY
 
     def __init__(self, holds: ClaimHolds) -> None:
@@ -50,7 +48,7 @@ class Claims(Gate[Claim]):
         return self._reconcile_unchanged(context, key) or super().reconcile(context, key)
 
     def _reconcile_unchanged(self, context: Context, key: Key) -> Outcome | None:
-        """Return the outcome of a claim that needs no write: most are created bound, and end with nothing to do."""
+        """Reconcile a claim that needs no write, as most do. Returns None if there is more to do."""
         obj = cast("Claim | None", context.find(Claim.api, *key))
         if obj is None or obj.metadata.deletion_timestamp is not None or not self.holds.executor.is_prepared:
             return None
@@ -61,7 +59,7 @@ class Claims(Gate[Claim]):
                 return None
             self.holds.callers.answer(key, obj)
             return self._ended.keep(obj, now)
-        status, is_new = status_of(obj), self.holds.is_just_bound(obj)
+        status, is_new = status_of(obj), self.holds.is_being_created(obj)
         if status.phase != "Bound" or obj.spec.release or status.conditions or not (is_new or self._is_well(obj)):
             return None
         expires = lifecycle.expiry(obj, now)
@@ -75,7 +73,7 @@ class Claims(Gate[Claim]):
         wait = self.wait(objects, obj)
         if wait is None:
             return None
-        if self.holds.callers.is_absent(obj):
+        if self.holds.callers.lacks_caller(obj):
             return "Waiting", "who asked for it has not come back since the server was started again"
         return "Waiting", wait.message
 
@@ -87,7 +85,7 @@ class Claims(Gate[Claim]):
         return wait_of(pool, self.holds.before(obj), objects, self.holds.executor.holders_of)
 
     def _is_well(self, obj: Claim) -> bool:
-        """Report whether a claim has its instance, in the run that it claimed."""
+        """Report whether the claimed run of a claim's instance still goes on."""
         member = self.holds.member_of(obj)
         if member is None or member.instance.metadata.deletion_timestamp is not None:
             return False
@@ -123,13 +121,13 @@ class Claims(Gate[Claim]):
         wrong = lifecycle.unfit(obj.spec.images, obj.spec.labels, obj.spec.annotations, template_of(pool))
         if wrong is not None:
             return await self._end(context, obj, "Failed", "Invalid", wrong)
-        absent_left, left = self.holds.callers.absent_seconds_left(obj), lifecycle.deadline(obj, pool) - now
+        absent_left, left = self.holds.callers.return_seconds_left(obj), lifecycle.deadline(obj, pool) - now
         if absent_left is not None and left > 0:
             if absent_left > 0:
                 return Done(again_after=min(left, absent_left))
-            await self.holds.callers.give_up(obj)
+            await self.holds.callers.remove_unattended(obj)
             return DONE
-        # One that had its place before a restart has it still.
+        # A claim that was queued before a restart is queued again.
         is_new = status.arrival is None and not self.holds.knows(obj.metadata.uid)
         if is_new and self.holds.is_full(pool):
             message = f"{pool.spec.queue.limit} wait for WorkerPool/{pool.metadata.name} already"
@@ -137,7 +135,7 @@ class Claims(Gate[Claim]):
         arrival = self.holds.arrivals.when(obj)
         seconds = lifecycle.wait_seconds(obj, pool)
         left = arrival + seconds - now
-        # One that does not wait is given an instance that is free.
+        # A claim that may not wait is queued once, so that it gets a free instance.
         if left > 0 or (seconds == 0 and status.arrival is None):
             self.holds.queue(obj, arrival)
         if self.holds.is_bound_soon(obj):
@@ -151,7 +149,7 @@ class Claims(Gate[Claim]):
         return Done(again_after=left)
 
     async def _held_up(self, context: Context, obj: Claim, held_up: Blocked | Failed | None) -> Outcome:
-        """Write that a claim waits for its pool, which is not there."""
+        """Write that a claim waits for a pool that does not exist."""
         left = lifecycle.deadline(obj, None) - context.clock.time()
         if left <= 0:
             message = f"there was no WorkerPool/{obj.spec.pool_ref.name}"
@@ -160,12 +158,12 @@ class Claims(Gate[Claim]):
         closed = Condition(type=RESOLVED, status="False", reason=reason, message=message)
         said = msgspec.structs.replace(status_of(obj), phase="Waiting", reason=reason, message=message)
         await context.write_status(obj, context.condition(obj, said, closed))
-        # It is looked at when what it needs is there, and when its time is up.
+        # It is reconciled again when its pool exists, and when its time to wait is over.
         self.holds.wake_at(Key(obj.metadata.namespace, obj.metadata.name), left)
         return held_up if held_up is not None else RequeueAfter(left, reason, message)
 
     async def _bind(self, context: Context, obj: Claim, status: ClaimStatus) -> Outcome:
-        """Write that a claim is bound whose instance says so already."""
+        """Write that a claim is bound, after its instance was assigned to it."""
         member = self.holds.member_of(obj)
         assert member is not None and member.instance.spec.assignment is not None
         now = lifecycle.time_of(context.clock.time())
@@ -179,7 +177,7 @@ class Claims(Gate[Claim]):
         status = status_of(obj)
         name = status.instance_name or ""
         member = self.holds.member_of(obj)
-        # What was just written down is seen a moment later.
+        # The cache lags behind what was just written.
         cached = get(context.objects, Instance, name, obj.metadata.namespace)
         instance = member.instance if member is not None else cached
         assigned = instance.spec.assignment if instance is not None else None

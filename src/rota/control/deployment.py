@@ -74,7 +74,7 @@ def desired(deployment: WorkloadDeployment, gates: tuple[str, ...] = ()) -> Desi
 
 
 class Deployments(Gate[WorkloadDeployment]):
-    """Keeps the instances of this cell's deployments, and, at a hub, binds other deployments to their cells."""
+    """Keeps the instances of this cell's deployments. At a hub, it binds other deployments to their cells."""
 
     owns = (Instance, QuotaClaim)
     reads = (*READS, *Binding.reads)

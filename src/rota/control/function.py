@@ -45,11 +45,11 @@ SPIN_RUNS_MAX = 1000
 IDLE_SLACK_SECONDS = 1.0
 """Time that a worker stays beyond `idleSeconds`, so that a schedule with that period still finds it."""
 LOADED_STAYS_SECONDS = 10.0
-"""Time that a worker stays which was only started to load a version, for the calls that may follow."""
+"""Time that a worker stays after it was started only to load a version: calls may follow."""
 FAILED_STAYS_SECONDS = 60.0
-"""Time that such a worker stays after a failed load. It tries again meanwhile: a missing dependency may be back."""
+"""Time that such a worker stays after a failed load. It retries meanwhile: a missing dependency may appear."""
 PASSING = ("InstanceCrashing", "Stopped", "QuotaExceeded")
-"""Failures of a worker that pass by themselves: it is restarted, or started when the quota allows it."""
+"""Failures of a worker that pass by themselves: the worker is restarted, or started when the quota has room."""
 
 
 class Serving:
@@ -112,7 +112,7 @@ class Functions(Gate[Function]):
         return end
 
     def _counted(self, wake: Callable[[Key], None], key: Key) -> None:
-        """Have the status written soon after a call has ended; calls until then are in the same write."""
+        """Write the status soon after a call has ended. Calls until then are in the same write."""
 
         def count() -> None:
             self._counting.pop(key, None)
@@ -190,7 +190,7 @@ class Functions(Gate[Function]):
         return own(obj, cast("Sequence[Instance]", context.objects.owned(Instance.api, obj.metadata.uid)))
 
     def _returning(self, there: Sequence[Instance]) -> tuple[set[str], float | None]:
-        """Return the uids of ready workers that have not reconnected after a restart of the server, and their time."""
+        """Return the uids of ready workers that may still reconnect after a server restart, and the time for that."""
         runners = self._serving.runners
         left = runners.may_return()
         if left <= 0:
@@ -242,7 +242,7 @@ class Functions(Gate[Function]):
     async def _keep_serving(
         self, context: Context, obj: Function, served: ServedFunction, version: Version
     ) -> float | None:
-        """Keep the workers that calls need, of a formerly loaded version, while the newest cannot have any."""
+        """Keep the workers that calls need, of the version that was loaded before, while the newest cannot have any."""
         served.routing.version = version.hash
         there, staying = self._take_reports(context, obj, served)
         wanted = self._wanted(obj, served, staying)
@@ -269,7 +269,7 @@ class Functions(Gate[Function]):
     def _take_reports(
         self, context: Context, obj: Function, served: ServedFunction
     ) -> tuple[list[Instance], list[Instance]]:
-        """Take the reports of all workers. Returns these, and those of them that are not being deleted."""
+        """Take the reports of all workers. Returns all workers, and those that are not being deleted."""
         there = self._workers_of(context, obj)
         staying = [one for one in there if one.metadata.deletion_timestamp is None]
         for instance in staying:
@@ -326,8 +326,8 @@ class Functions(Gate[Function]):
     def _newest(self, context: Context, obj: Function, served: ServedFunction, wanted: int) -> tuple[int, float | None]:
         """Return the number of workers of the newest version, and the seconds until that may fall.
 
-        While it is not loaded and another version answers, that is one. It is also started without a call that needs
-        it, as far as the queue of loads allows.
+        There is one while it is not loaded and another version answers. It may be started before a call needs it, as
+        far as the queue of loads allows.
         """
         known, now, idle_seconds = served.known[1], self._clock.now(), float(obj.spec.scale.idle_seconds)
         is_changed = known.state == "Failed" and served.tried_with != _reference_versions(context, obj)
@@ -342,7 +342,7 @@ class Functions(Gate[Function]):
         return (count if known.state == "Loaded" else min(1, count)), left or None
 
     def _fail_unservable(self, served: ServedFunction, staying: Sequence[Instance], version: Version) -> Version | None:
-        """Fail calls that cannot be served. Returns the version that has to answer while the newest cannot; if any."""
+        """Fail calls that cannot be served. Returns the version that answers while the newest cannot, if any."""
         current = [one for one in staying if one.spec.template_hash == version.hash]
         before = self._before(served, version.hash)
         older = [one for one in staying if before is not None and one.spec.template_hash == before.hash]
@@ -362,7 +362,7 @@ class Functions(Gate[Function]):
         return before if served.known[1].state == "Failed" or is_served else None
 
     def _lasting_failures(self, instances: Sequence[Instance]) -> list[Condition]:
-        """Return the failures of these workers if all of them failed for good; empty: one may still be called."""
+        """Return the failures of these workers if all failed for good; empty: one may still become ready."""
         failures = [one for one in self._failures(instances) if one.reason not in PASSING]
         return failures if len(failures) == len(instances) else []
 

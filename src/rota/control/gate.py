@@ -1,7 +1,7 @@
 """The gate: an object is reconciled only when all its references exist, and are ready where they must be.
 
-The condition ResolvedRefs names what is missing. An object that never lacked anything gets no such condition, which
-saves a write.
+The condition ResolvedRefs names what is missing. An object that always had all its references gets no such condition,
+which saves a write.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class Gate(ObjectReconciler[T]):
         return await self.go_on(context, obj, opened)
 
     def closed(self, obj: T, held_up: Blocked | Failed) -> list[Condition]:
-        """Return the conditions of an object whose references are not as they must be."""
+        """Return the conditions of an object whose references are missing or not ready."""
         return [Condition(type=RESOLVED, status="False", reason=held_up.reason, message=held_up.message)]
 
     async def go_on(self, context: Context, obj: T, opened: list[Condition]) -> Outcome:
-        """Reconcile an object whose references are as they must be. `opened` goes into its status."""
+        """Reconcile an object whose references are all in order. `opened`: conditions for its status."""
         await write_conditions(context, obj, opened)
         return DONE
 

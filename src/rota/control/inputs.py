@@ -22,9 +22,10 @@ FIX = f"an admin can delete it and make it again, or look at it and remove its a
 
 
 def foreign(objects: Objects, *roots: Object | None) -> str:
-    """Name the nearest of these objects, and of all that they refer to, that is not an admin's; empty: all are.
+    """Name a restricted object among these and all that they refer to, the nearest first; empty: all are an admin's.
 
-    A task that others depend on was checked when it began (`Tasks`): it has the mark itself if its inputs had it.
+    The inputs of a referenced task are not followed. Its controller checked them when the task began, and annotated the
+    task if they were restricted.
     """
     wave = [root for root in roots if root is not None]
     visited = {id_of(root) for root in wave}
@@ -49,20 +50,20 @@ def foreign(objects: Objects, *roots: Object | None) -> str:
 
 
 def refusal(objects: Objects, where: str, why_open: str, *roots: Object | None) -> str:
-    """Say why something with `why_open`, the way in which it reaches the host, must not run; empty: it may."""
+    """Say that an object must not run because of `why_open`, its way to reach the host; empty: it may run."""
     whose = foreign(objects, *roots)
     return f"{where} {why_open}, and {whose} was written by somebody who is no admin: {FIX}" if whose else ""
 
 
 def reach(objects: Objects, instance: Instance) -> str:
-    """Say how an instance reaches the host; empty: it does not."""
+    """Say how an instance reaches the host; empty: it is confined."""
     if not is_isolated(instance):
         return why_open(instance)
     return host_files(objects, instance.metadata.namespace, instance.spec.workspace_ref)
 
 
 def host_files(objects: Objects, namespace: str, workspace_ref: Ref | None) -> str:
-    """Say that a workspace is a repository of this host that no admin has shared; empty: it is not."""
+    """Say that a workspace is a repository of this host that no admin has shared; empty: it is none."""
     workspace = get(objects, Workspace, workspace_ref.name, namespace) if workspace_ref is not None else None
     if workspace is None or is_shared(workspace.metadata.annotations):
         return ""
@@ -73,12 +74,12 @@ def host_files(objects: Objects, namespace: str, workspace_ref: Ref | None) -> s
 
 
 def marks(objects: Objects, obj: Object) -> dict[str, str]:
-    """Return the annotations that an object passes on to what is made from it."""
+    """Return the annotations of objects that are made from this one: restricted if it or its inputs are."""
     return {RESTRICTED: "true"} if foreign(objects, obj) else {}
 
 
 def made_for(objects: Objects, instance: Instance) -> Object | None:
-    """Return the owner of an instance: a pool, a task, a function or a deployment; None: it has none."""
+    """Return the owner of an instance, such as a pool or a task; None: it does not exist any more."""
     owner = controller_of(instance)
     kind = KINDS.get(owner.kind) if owner is not None else None
     if owner is None or kind is None:

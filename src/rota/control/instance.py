@@ -38,7 +38,7 @@ from rota.runtime.runner.messages import Report
 CONCURRENCY = 32
 """Instances that are reconciled at the same time: most of the time they wait for the maker."""
 UNWRITTEN_SECONDS = 1.0
-"""Delay with which the status shows a holder or a reset: most are over by then, which saves a write."""
+"""Delay before the status shows a holder or a reset: most are over by then, which saves a write."""
 POOLED = ("WorkerPool", "Task")
 NOT_RENEWED = "it cannot be started anew with the options of its holder"
 
@@ -75,7 +75,7 @@ class Instances(Gate[Instance]):
         return self._reconcile_holder(context, key) or super().reconcile(context, key)
 
     def _reconcile_holder(self, context: Context, key: Key) -> Outcome | None:
-        """Reconcile a worker of which only the holder has changed, as with most events; None: more has changed."""
+        """Reconcile a worker if only its holder has changed, as with most events; None: more has changed."""
         obj, memory = cast("Instance | None", context.find(Instance.api, *key)), self._memories.get(key)
         if obj is None or memory is None or memory.baseline is None or obj.metadata.uid != memory.uid:
             return None
@@ -190,7 +190,7 @@ class Instances(Gate[Instance]):
     async def _bring(
         self, context: Context, obj: Instance, before: Observed, status: InstanceStatus
     ) -> Found | Obstacle:
-        """Have the maker run what should run, and restart what has ended when its back-off is over."""
+        """Have the maker run the instance, and restart containers whose back-off is over."""
         memory, now = self._memory(obj), context.clock.time()
         step = lifecycle.hold_step(obj, status, before.runs)
         if step is not None and self._maker.refusal(context.objects, obj) is None:
@@ -220,7 +220,7 @@ class Instances(Gate[Instance]):
         return found
 
     async def _renew(self, obj: Instance, hold: str) -> bool:
-        """End what runs, so that it is started anew for or after a hold, without back-off. False: the maker cannot."""
+        """End what runs, without back-off, so that it is started anew for or after a hold. False: the maker cannot."""
         memory, runs = self._memory(obj), self._maker.observe(obj).runs
         if not await self._maker.renew(obj):
             return False
@@ -228,7 +228,7 @@ class Instances(Gate[Instance]):
         return True
 
     def _restart(self, context: Context, obj: Instance, container: str, reason: str, why: str) -> None:
-        """End a run, with a warning. The restart policy and the back-off apply as after any end."""
+        """End the run of a container, with a warning. The restart policy and the back-off apply as after any end."""
         context.events.record(obj, "Warning", reason, why)
         self._maker.restart(obj, container)
 

@@ -36,7 +36,7 @@ Part = InstanceTemplate | WorkerConfig
 
 
 def network_of(spec: InstanceTemplate, policy: Policy) -> Network:
-    """Return the network of an instance. Without isolation and without a word of its own, that is the host's."""
+    """Return the network of an instance: its own, else the host's with isolation `none`, else the policy's."""
     if spec.network is not None:
         return spec.network
     return "host" if spec.isolation == "none" else policy.network
@@ -53,7 +53,7 @@ def beyond_policy(network: Network | None, egress: Sequence[Egress], policy: Pol
 
 
 def check(objects: Objects, obj: Instance, policy: Policy) -> str:
-    """Say why an instance must not be started: a tenant has it, and it exceeds the policy; empty: it may be."""
+    """Say why a tenant's instance must not be started, since its network exceeds the policy; empty: it may be."""
     why = beyond_policy(obj.spec.network, obj.spec.egress, policy)
     if not why:
         return ""
@@ -68,7 +68,7 @@ def check(objects: Objects, obj: Instance, policy: Policy) -> str:
 
 
 def foreign_input(objects: Objects, obj: Instance, policy: Policy, *, isolated: bool) -> str:
-    """Name an input that is not an admin's of an instance that reaches the host; empty: there is none."""
+    """Name a restricted input of an instance that reaches the host; empty: there is none."""
     has_more = beyond_policy(obj.spec.network, obj.spec.egress, policy)
     # An instance with isolation `sandbox` gets one, or is not started.
     if (isolated or obj.spec.isolation == "sandbox") and not has_more:
@@ -85,7 +85,7 @@ def foreign_input(objects: Objects, obj: Instance, policy: Policy, *, isolated: 
 def condition(obj: Instance, policy: Policy, *, isolated: bool, is_closed: bool = False) -> Condition:
     """Return the condition NetworkConfined of an instance.
 
-    `is_closed`: the kernel closes link-local and metadata addresses to all that runs in it, on the host's network.
+    `is_closed`: on the host's network, the kernel closes link-local and metadata addresses to everything in it.
     """
     network = network_of(obj.spec, policy) if isolated else "host"
     if why := beyond_policy(obj.spec.network, obj.spec.egress, policy):

@@ -1,4 +1,4 @@
-"""The plane that controllers belong to."""
+"""The plane that controllers belong to: its cell, its city, and what it places."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ LOCAL = "local"
 
 class Plane(NamedTuple):
     cell: str | None = LOCAL
-    """The cell whose instances it runs. None: it runs none."""
+    """The cell whose instances this plane runs; None: it runs none."""
     city: str = LOCAL
     places: bool = True
-    """True: it places workloads, in its own cell and in the cells that report to it."""
+    """True: this plane places workloads, in its own cell and in the cells that report to it."""
 
     def runs(self, cell: str | None) -> bool:
-        """Report whether an object with this cell name runs here. None runs where it is written."""
+        """Report whether an object with this `cell` runs here. One without runs in the plane where it is written."""
         return self.cell is not None and cell in (None, self.cell)
 
 
@@ -28,7 +28,7 @@ HERE = Plane()
 
 
 def region_of(regions: Sequence[str], plane: Plane) -> str | Problem:
-    """Return the city in which a function or schedule with these regions runs: the plane's own."""
+    """Return the plane's city if these regions include it or are empty, and otherwise the problem."""
     if not regions or plane.city in regions:
         return plane.city
     wanted = ", ".join(regions)

@@ -69,9 +69,9 @@ class Pools(Gate[WorkerPool]):
         self._resources = resources
         self._executor = executor
         self._reconciled: dict[Key, object] = {}
-        """The request (`_asked`) of each pool at its last reconciliation, unless more than holders changed since."""
+        """The demand (`_asked`) of each pool at its last reconciliation, unless more than holders has changed since."""
         self._stale: dict[Key, float | None] = {}
-        """Reconciled pools of which only holders have changed since; the time of the first wake-up after that."""
+        """Pools of which only holders have changed since their last reconciliation; the time of the first change."""
         self._autoscalers: dict[Key, Autoscaler] = {}
         """The autoscalers of pools with `spec.scale`."""
 
@@ -103,7 +103,7 @@ class Pools(Gate[WorkerPool]):
         return self._put_off(context, key) or super().reconcile(context, key)
 
     def _put_off(self, context: Context, key: Key) -> Outcome | None:
-        """Return when to reconcile a pool of which only the counts of holders changed: once a second."""
+        """Return when to reconcile a pool of which only the counts of holders have changed: at most once a second."""
         reconciled, pool = self._reconciled.get(key), context.find(WorkerPool.api, *key)
         if reconciled is None or key not in self._stale or pool is None or _asked(pool) != reconciled:
             return None
@@ -132,7 +132,7 @@ class Pools(Gate[WorkerPool]):
         return stop
 
     def _demand_changed(self, pool: PoolKey, wake: Callable[[Key], None]) -> None:
-        """Take a change of the requests that wait for a pool. A pool that has to grow is reconciled at once."""
+        """Take a change of the number of waiting requests. A pool that has to grow is reconciled at once."""
         if pool.kind != WorkerPool.api.name:
             return
         key = Key(pool.namespace, pool.name)

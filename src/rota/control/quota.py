@@ -36,7 +36,7 @@ class Quotas(ObjectReconciler[Quota]):
     """Keeps the ledgers of all namespaces, and opens the gates of what is granted."""
 
     owns = (Instance, QuotaClaim)
-    """None of them has an owner reference to a Quota: `wants` maps each to the Quota of its namespace."""
+    """These kinds have no owner reference to a Quota. `wants` maps each object to the Quota of its namespace."""
 
     def __init__(self) -> None:
         super().__init__(Quota)

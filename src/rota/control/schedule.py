@@ -42,20 +42,20 @@ log = logging.getLogger(__name__)
 BATCH_SCHEDULES_MAX = 50
 """Schedules that fire in one commit."""
 READY_BATCH = 100
-"""Prepared schedules that fire in one commit: each takes less time."""
+"""Prepared schedules that fire in one commit. They are more, since each takes less time."""
 PREPARE_SECONDS = 0.5
 """Pause between two passes that prepare launches."""
 RETRY_SECONDS = 1.0
 """Pause before a schedule that could not fire is tried again."""
 CONCURRENCY = 64
 SPIN_RUNS_MAX = 5_000
-"""Each change of a Task wakes its schedule, and many Tasks may be under way."""
+"""Reconciliations of a schedule that are not a spin: each change of one of its many Tasks may wake it."""
 PRUNED_AT_ONCE_MAX = 100
-"""Tasks of one schedule that are deleted in one reconciliation."""
+"""The most Tasks of one schedule that are deleted in one reconciliation."""
 
 
 class ScheduleState(NamedTuple):
-    """The next status of a schedule, and the time at which it is due."""
+    """The next status of a schedule, and the time at which the schedule is due."""
 
     status: ScheduleStatus
     problem: Problem | None
@@ -64,7 +64,7 @@ class ScheduleState(NamedTuple):
 
 
 class Schedules(ReadyGate[Schedule]):
-    """Writes the status of schedules, and fires those that are due, all of them by one timer."""
+    """Writes the status of schedules, and fires those that are due, with one timer for all."""
 
     owns = (Task,)
     concurrency = CONCURRENCY
@@ -77,7 +77,7 @@ class Schedules(ReadyGate[Schedule]):
         self._runs = ScheduleRuns()
         self._unrecorded = UnrecordedTasks()
         self._written: dict[str, float] = {}
-        """The time of the last write of each status that lacks the results of runs."""
+        """The time of the last write of each status that lacks results of runs."""
         self._context: Context | None = None
         self._ticker: Ticker | None = None
         self._prepared: PreparedLaunches | None = None
@@ -218,7 +218,7 @@ class Schedules(ReadyGate[Schedule]):
             await unless_overtaken(context.client.delete(Task, run.name, namespace=obj.metadata.namespace, uid=run.uid))
 
     def _look_at_all(self) -> None:
-        """Reconcile all schedules after the clock was set back: some do not fire for a while, and have to say so."""
+        """Reconcile all schedules after the clock was set back: some must report that they do not fire for a while."""
         assert self._ticker is not None and self._context is not None
         for id_ in self._ticker.heap:
             self._context.memory.wake(id_)
@@ -293,11 +293,11 @@ class Schedules(ReadyGate[Schedule]):
         await asyncio.gather(*(self._launch(context, ticker, firing, part) for part in parts))
 
     async def _launch(self, context: Context, ticker: Ticker, firing: Firing, launches: dict[str, Launch]) -> None:
-        """Fire these together, or one by one if that fails."""
+        """Fire these schedules in one commit, or one by one if that fails."""
         if not launches:
             return
         try:
-            together = await firing.together([*launches.values()])
+            together = await firing.fire_together([*launches.values()])
         except Exception as error:
             self._again(context, ticker, list(launches), error)
             return
@@ -306,7 +306,7 @@ class Schedules(ReadyGate[Schedule]):
                 self._fired(context, ticker, id_, launch.plan.wake)
                 continue
             try:
-                self._fired(context, ticker, id_, await firing.alone(launch.schedule))
+                self._fired(context, ticker, id_, await firing.fire_one(launch.schedule))
             except Exception as error:
                 self._again(context, ticker, [id_], error)
 
@@ -315,7 +315,7 @@ class Schedules(ReadyGate[Schedule]):
         ticker.set(id_, wake)
 
     def _again(self, context: Context, ticker: Ticker, ids: list[str], error: Exception) -> None:
-        """Have schedules that could not fire tried again soon."""
+        """Try schedules that could not fire again soon."""
         level = logging.WARNING if isinstance(error, ApiError | OSError) else logging.ERROR
         log.log(level, "%s: not fired: %s; again in %.1f s", ", ".join(ids), error, RETRY_SECONDS, exc_info=error)
         for id_ in ids:
@@ -343,6 +343,6 @@ def _find(context: Context, id_: str) -> Schedule | None:
 
 
 def _key(id_: str) -> Key:
-    """Return the key of a node's id, by which the heap knows a schedule."""
+    """Return the key of a schedule from its id in the engine and the heap."""
     _, namespace, name = id_.split("/", 2)
     return Key(namespace, name)

@@ -1,7 +1,7 @@
-"""Stand-ins for controllers that run things, so that `rota plan` can rehearse a manifest without running anything.
+"""Stand-ins for controllers that run something, so that `rota plan` can rehearse a manifest without running anything.
 
-A kind whose own controller makes it ready needs none. For the others, an object is ready as soon as all its references
-are.
+A kind whose own controller makes it ready needs no stand-in. An object of another kind is ready as soon as all its
+references are.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SIMULATED = "Simulated"
 NO_WORKERS = "NoWorkers"
 """The reason of a request for a pool without instances."""
 OF_TEMPLATE = frozenset(("ConfigurationError", "ImageUnavailable", "NotIsolated"))
-"""Reasons that all instances of one template share."""
+"""Reasons that hold for all instances of one template."""
 BY_DEFAULT = "the list of APIs that a server has by default"
 GATES: tuple[type, ...] = (Gate, UnservedFunctions)
 """Controllers that only check references, since nothing runs their kind here."""
@@ -89,7 +89,7 @@ class Simulated(Gate[T]):
 
     @staticmethod
     def _failed(context: Context, obj: T, opened: list[Condition], wrong: tuple[str, str]) -> Any:
-        """Return the status that a server would write for a failing object."""
+        """Return the status that a server would write for an object that fails."""
         reason, message = wrong
         if obj.api.name in PHASES:
             status = with_conditions(context, obj, opened)
@@ -149,7 +149,7 @@ def _spawner_problem(obj: TaskSpawner, apis: Apis) -> tuple[str, str] | None:
 
 
 def _empty_pool(objects: Objects, obj: Object) -> WorkerPool | None:
-    """Return the pool of a request that is never served: `replicas` is 0, and nothing scales it."""
+    """Return the pool of a request that would wait for ever: its `replicas` is 0, and nothing scales it."""
     ref = obj.spec.worker_pool_ref if isinstance(obj, Task) else obj.spec.pool_ref if isinstance(obj, Claim) else None
     if ref is None or status_of(obj).phase in ("Running", "Bound"):
         return None
@@ -209,7 +209,7 @@ class SimulatedInstances(Gate[Instance]):
         return DONE
 
     def _alike(self, context: Context, obj: Instance) -> Condition | None:
-        """Return the condition of a kept instance of the same template that cannot run: then this one cannot either."""
+        """Return the condition of a kept instance of the same template that cannot run: this one cannot either."""
         for one in cast("list[Instance]", context.objects.list(Instance.api, obj.metadata.namespace)):
             if one.metadata.uid not in self._kept or one.spec.template_hash != obj.spec.template_hash:
                 continue

@@ -39,13 +39,13 @@ CONCURRENCY = 32
 """Spawners that are reconciled, and so polled, at the same time."""
 TIMEOUT_SECONDS = 180.0
 SPIN_RUNS_MAX = 5_000
-"""Each change of a Task wakes its spawner, and a webhook may bring many."""
+"""Reconciliations of a spawner that are not a spin: each change of one of its many Tasks may wake it."""
 TOKEN_KEY = "token"
 TOO_MANY = f"more than {ITEMS_MAX} items are listed: only those that changed last are read; narrow them with labels"
 
 
 class Spawning:
-    """The part of spawners that lives beside their controller: deliveries, taken while this process leads."""
+    """The part of spawners beside their controller: it takes deliveries while this process leads."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The storage of instances: it outlives each of them, and is dropped when their owner is gone."""
+"""The storage of instances. It outlives each instance, and is dropped when the owner of the instances is gone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OWNERS: tuple[type[Object], ...] = (WorkerPool, WorkloadDeployment)
 
 
 def has_heir(objects: Objects, namespace: str, owner: Owner) -> bool:
-    """Report whether the owner of a storage exists, and so can give it to another instance."""
+    """Report whether the owner of a storage still exists, and so can give it to another instance."""
     found = (get(objects, kind, owner.name, namespace) for kind in OWNERS)
     return any(
         one is not None and one.metadata.uid == owner.uid and one.metadata.deletion_timestamp is None for one in found
@@ -22,7 +22,7 @@ def has_heir(objects: Objects, namespace: str, owner: Owner) -> bool:
 
 
 async def drop_left(context: Context, resources: InstanceResources, key: Key) -> Outcome:
-    """Drop the storage of owners of this name that are gone."""
+    """Drop the storage of deleted owners of this name."""
     for namespace, owner in list(resources.storages()):
         if (namespace, owner.name) == key and not has_heir(context.objects, namespace, owner):
             await resources.drop_storage(namespace, owner)

@@ -48,7 +48,7 @@ AWAITED_SECONDS = 1.0
 """Pause before an expired task, which another one still needs, is checked again."""
 CONCURRENCY = 64
 CONFLICTS_MAX = 5
-"""Bound on the tries to write that a call begins."""
+"""Tries to write the beginning of a call in its Task, which others may change meanwhile."""
 
 
 def uid_of(objects: Objects, namespace: str, name: str) -> str:
@@ -58,8 +58,6 @@ def uid_of(objects: Objects, namespace: str, name: str) -> str:
 
 
 class Tasks(Gate[Task]):
-    """Reconciles tasks."""
-
     concurrency = CONCURRENCY
     owns = (Instance,)
     reads = READS
@@ -72,7 +70,7 @@ class Tasks(Gate[Task]):
         self._runtime = runtime
         self._locks = Locks(attempts.wake)
         self._newcomers: ByName[None] = ByName()
-        """Tasks that are counted as created, until they are over."""
+        """Tasks that the metrics have counted as created, until they are over."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         end = self._attempts.serve()
@@ -85,17 +83,14 @@ class Tasks(Gate[Task]):
         return ended
 
     def wants(self, old: Object | None, new: Object | None) -> bool:
-        # A call is recorded when it is over: its task is new and needs nothing.
+        # The Task of a synchronous call is created when the call is over, and needs nothing.
         return not isinstance(new, Task) or has_more_to_come(new)
 
     def reconcile(self, context: Context, key: Key) -> Promise:
         return self._reconcile_plain(context, key) or super().reconcile(context, key)
 
     def _reconcile_plain(self, context: Context, key: Key) -> Outcome | None:
-        """Queue a task that needs nothing but a worker; end with one that is over. Most tasks take only this path.
-
-        Returns None for a task that takes more.
-        """
+        """Reconcile a task that needs only a worker, or is over, as most do. Returns None if there is more to do."""
         obj = cast("Task | None", context.find(Task.api, *key))
         if obj is None:
             return None
@@ -107,7 +102,7 @@ class Tasks(Gate[Task]):
         return DONE
 
     def _admit_at_once(self, context: Context, obj: Task) -> bool:
-        """Queue a new task that waits for nothing but a worker. Returns False if its status must be written first."""
+        """Queue a new task that needs only a worker. Returns False if its status must be written first."""
         self._attempts.executor.prepare(context)
         self._count_created(obj)
         if context.held_up(obj, coming=True) is not None:
@@ -138,21 +133,21 @@ class Tasks(Gate[Task]):
     def _release(self, task: Task) -> None:
         if task.over() or task.metadata.deletion_timestamp is not None:
             self._newcomers.pop(task.metadata.uid)
-            self._locks.left(task)
+            self._locks.leave(task)
 
     async def sync(self, context: Context, obj: Task) -> Outcome:
         self._attempts.executor.prepare(context)
         if obj.over() or obj.metadata.deletion_timestamp is not None:
             return await self._after(context, obj)
         if obj.status is None and not context.client.in_process and (ended := ended_status(obj)) is not None:
-            # A call that was made already, and recorded where an object gets its status by a second write.
+            # A recorded call, on a server where an object gets its status only by a second write.
             await context.write_status(obj, ended)
             return DONE
         status: TaskStatus = status_of(obj)
         if obj.status is None:
             self._count_created(obj)
         if self._attempts.is_ending(obj):
-            return DONE  # It is looked at again when that is written.
+            return DONE  # It is reconciled again when the outcome is written.
         if status.phase == "Running":
             return await self._run(context, obj, status)
         if obj.spec.cancel:
@@ -162,7 +157,7 @@ class Tasks(Gate[Task]):
             return await self._finish(context, obj, status, "Cancelled", "Cancelled", "")
         return await self._admit(context, obj, status)
 
-    # What is told of it.
+    # Why it waits.
 
     def why_waiting(self, objects: Objects, obj: Task) -> tuple[str, str] | None:
         status: TaskStatus = status_of(obj)
@@ -194,7 +189,7 @@ class Tasks(Gate[Task]):
         )
         ended = self._ended_dependencies(context, obj)
         if await self._marked(context, obj, [one for one in ended if one.metadata.name not in known]):
-            return DONE  # It is looked at again as what it is now.
+            return DONE  # The change wakes it again.
         try:
             status = lifecycle.copied(status, ended)
         except lifecycle.TooMuchOutput as error:
@@ -228,7 +223,7 @@ class Tasks(Gate[Task]):
             status = lifecycle.queued(status, arrival, QUOTA_EXCEEDED, why[1])
         elif status.phase == "Queued" and status.reason == QUOTA_EXCEEDED:
             status = lifecycle.queued(status, lifecycle.time_of(self._attempts.arrivals.when(obj)))
-        if not self._locks.is_turn_of(context.objects, obj):
+        if not self._locks.acquire(context.objects, obj):
             return await self._wait(context, obj, status, BRANCH_LOCKED, self._locks.message(obj))
         return await self._queue(context, obj, status, now)
 
@@ -261,7 +256,7 @@ class Tasks(Gate[Task]):
             return await self._finish(context, obj, status, "Failed", "TemplateError", str(error))
         since = self._attempts.arrivals.when(obj)
         if status != status_of(obj):
-            # The call is given what is written down of its dependencies.
+            # The call reads the outputs of dependencies from the written status.
             obj = await context.write_status(obj, status)
         self._caller.queue(obj, function, begun, lambda outcome: self._attempts.ends.end(obj, outcome))
         if status.phase != "Queued" and now - since < QUEUED_NOTICE_SECONDS:
@@ -301,9 +296,9 @@ class Tasks(Gate[Task]):
         return held_up
 
     def _wake_cycle(self, context: Context, obj: Task, held_up: Blocked | None) -> None:
-        """Wake the other tasks of a cycle of dependencies that this task has closed or opened: they get no event of it.
+        """Wake the other tasks of a dependency cycle that this task closes or opens, since no event wakes them.
 
-        They wait, and do not fail: once one of them is created anew without its dependency, all of them run.
+        They wait, and do not fail: once one of them is recreated without its dependency, all of them can run.
         """
         if held_up is not None and held_up.reason == CYCLE:
             _, cycle = context.memory.cycles.get(context.id, (0, None))
@@ -348,7 +343,7 @@ class Tasks(Gate[Task]):
 
     @staticmethod
     async def _marked(context: Context, obj: Task, ended: Sequence[Task]) -> bool:
-        """Mark a task as restricted if it gets results that are not an admin's. They may be gone when it runs."""
+        """Mark a task as restricted if it gets results that are not an admin's: the check cannot be repeated later."""
         if not ended or is_restricted(obj.metadata.annotations) or not inputs.foreign(context.objects, *ended):
             return False
         meta = obj.metadata
@@ -382,7 +377,7 @@ class Tasks(Gate[Task]):
     ) -> Outcome:
         """End a task that has no worker."""
         self._attempts.cancel(obj)
-        self._locks.left(obj)
+        self._locks.leave(obj)
         now = lifecycle.time_of(context.clock.time())
         written = await context.write_status(obj, lifecycle.over(status, phase, reason, message, now))
         warn(context.events, context.objects, written, reason, message)
@@ -394,7 +389,7 @@ class Tasks(Gate[Task]):
 
     async def _after(self, context: Context, obj: Task) -> Outcome:
         self._release(obj)
-        # One that is deleted before it is over has no end that others could wait for: they wait for its successor.
+        # A task that is deleted before it is over keeps nobody waiting: its dependents wait for a new one of its name.
         if DEPENDENTS_FINALIZER in obj.metadata.finalizers and not (obj.over() and self._is_awaited(context, obj)):
             obj = await self._without_finalizer(context, obj)
         if obj.metadata.deletion_timestamp is not None:
@@ -410,7 +405,7 @@ class Tasks(Gate[Task]):
             return DONE
         left = completed.timestamp() + ttl - context.clock.time()
         if left <= 0 and DEPENDENTS_FINALIZER not in obj.metadata.finalizers and self._is_awaited(context, obj):
-            # By one that was not looked at yet, and so could not say that it holds this one.
+            # A new task needs it that was not reconciled yet, and so has not added the finalizer.
             left = AWAITED_SECONDS
         if left > 0:
             return Done(again_after=left)
@@ -431,7 +426,7 @@ class Tasks(Gate[Task]):
         return False
 
     async def _keep_dependencies(self, context: Context, obj: Task) -> None:
-        """Keep the tasks that this one waits for until their ends are recorded in it, by a finalizer."""
+        """Add a finalizer to the tasks that this one waits for. It stays until this one has recorded their ends."""
         for name in obj.spec.depends_on:
             other = get(context.objects, Task, name, obj.metadata.namespace)
             if other is None or DEPENDENTS_FINALIZER in other.metadata.finalizers or other.metadata.deletion_timestamp:

@@ -52,7 +52,7 @@ def of_template(template: InstanceTemplate, prefix: str) -> list[str]:
 
 
 def conditions(obj: Object, found: Sequence[str]) -> list[Condition]:
-    """Return the condition Honoured for these settings; none for an object that never had such a setting."""
+    """Return the condition Honoured for these settings; none for an object that never had one."""
     if found:
         return [Condition(type=HONOURED, status="False", reason=NOT_HONOURED, message="; ".join(found))]
     before = status_of(obj).condition(HONOURED)

@@ -26,7 +26,6 @@ MEANING = {
 
 
 def template_of(pool: WorkerPool) -> InstanceTemplate:
-    """Return the template of a pool's instances."""
     template = pool.spec.template
     if template is None:
         assert pool.spec.worker is not None
@@ -74,7 +73,7 @@ def available(report: Report | None, obj: Instance) -> Condition:
 
 
 def _is_let_go(report: Report, obj: Instance) -> bool:
-    """Report whether a hold has ended, and the runner has not begun the reset yet."""
+    """Report whether a hold has ended whose reset the runner has not begun yet."""
     held = obj.spec.assignment
     return report.phase == "Held" and not report.has_task and (held is None or held.id != report.holder)
 
@@ -114,7 +113,7 @@ def assignment(report: Report, obj: Instance) -> AssignmentStatus | None:
 
 
 def says_who(obj: Instance, report: Report | None) -> bool:
-    """Report whether the status of an instance shows its present holder, and the runner's progress."""
+    """Report whether the status of an instance shows its present holder and the runner's progress."""
     status = status_of(obj)
     return status.phase == phase_of(obj) and (report is None or assignment(report, obj) == status.assignment)
 

@@ -49,7 +49,7 @@ LOOK_SECONDS_MIN = 0.1
 
 
 def deployment_name(workload: str, placement: str, cell: str) -> str:
-    """Return the name of a deployment, which no other workload, placement and cell have."""
+    """Return the name of a deployment. No other workload, placement and cell give the same."""
     return tailed(workload, placement, cell, kind=WorkloadDeployment.api.name, length_max=STEM_LENGTH_MAX)
 
 
@@ -199,9 +199,9 @@ class Workloads(Gate[Workload]):
     def _moved(
         self, own: Sequence[WorkloadDeployment], candidates: Iterable[Candidate]
     ) -> Sequence[WorkloadDeployment]:
-        """Return the deployments that are moved away from lost cells, if there is room elsewhere.
+        """Return the deployments that are moved from lost cells, as far as there is room elsewhere.
 
-        From then on the lost cell has no right to them, also when it reports again.
+        From then on the lost cell gets no right to them, also when it reports again.
         """
         if self._contacts is None:
             return ()
@@ -330,7 +330,7 @@ def _counted_as(decision: _CityDecision) -> str:
 def is_fenced(deployment: WorkloadDeployment) -> bool:
     """Report whether the cell has confirmed that it ends a deployment's instances when it loses its hub.
 
-    A cell that knows a later generation, as after a restore of the hub, follows that one instead.
+    A cell may know a later generation, as after a restore of the hub. Then it follows that one instead.
     """
     since, status = deployment.metadata.annotations.get(MOVING_SINCE, "1"), status_of(deployment)
     synced = status.condition(SYNCED)
@@ -340,7 +340,7 @@ def is_fenced(deployment: WorkloadDeployment) -> bool:
 
 
 def _is_left(deployment: WorkloadDeployment, moved: Iterable[WorkloadDeployment]) -> bool:
-    """Report whether a deployment is replaced elsewhere while its cell may not know that yet."""
+    """Report whether a deployment is being replaced in another cell, while its own cell may not know that yet."""
     is_going = deployment.metadata.deletion_timestamp is not None and deployment.spec.on_cell_lost == "Move"
     return is_going or deployment in moved
 
@@ -441,7 +441,7 @@ def _cells(objects: Objects, city: str) -> list[Cell]:
 
 
 def _most(objects: Objects, namespace: str) -> Bound:
-    """Return the most that may run of a namespace: its quota, or what still runs of a formerly larger one."""
+    """Return the most that a namespace may run: its quota, or what still runs under an earlier, larger one."""
     quota = quota_of(objects, namespace)
     if quota is None:
         return Bound()

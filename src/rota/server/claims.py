@@ -137,14 +137,14 @@ class ClaimRequests:
     ) -> Claim | None:
         """Return the claim that the same caller requested under the same name before, or None."""
         key = Key(namespace, asked.name)
-        claim = get(objects, Claim, asked.name, namespace) or holds.callers.being_made(key)
+        claim = get(objects, Claim, asked.name, namespace) or holds.callers.unstored_claim(key)
         if claim is None:
             return None
         # Checked before any wait, so that a request under somebody else's name learns nothing else about the claim.
         if (claim.spec.pool_ref.name, claim.spec.holder) != (pool, _holder(asked, user)):
             raise ApiError(409, "AlreadyExists", f'claims "{asked.name}" is somebody else\'s, or of another pool')
         if not claim.over() and not holds.is_usable(claim):
-            claim = await holds.callers.awaited(claim)
+            claim = await holds.callers.wait_for(claim)
         if claim is None:
             return None
         if (claim.spec.pool_ref.name, claim.spec.holder) != (pool, _holder(asked, user)):

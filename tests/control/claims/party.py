@@ -269,13 +269,13 @@ def is_clean(party: Party) -> bool:
     claims: Any = party.claims
     callers = claims.callers
     kept = (
-        claims.wanted,
-        claims.unborn,
-        claims._unwanted,
+        claims.active,
+        claims.unstored,
+        claims._cancelled,
         claims.arrivals,
         claims._runs._accepted,
-        callers._births,
-        callers._unwanted,
+        callers._creations,
+        callers._cancelled_creations,
         callers._orphans,
         callers._absent_since,
     )

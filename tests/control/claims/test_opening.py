@@ -47,7 +47,7 @@ def opening(party: Party, name: str, **spec: Any) -> asyncio.Task[Claim | None]:
 async def awaiting(world: World, party: Party, name: str) -> asyncio.Task[Claim | None]:
     """Somebody who asks for a claim that is there."""
     found = await world.get("Claim", name)
-    return asyncio.create_task(party.claims.callers.awaited(found))
+    return asyncio.create_task(party.claims.callers.wait_for(found))
 
 
 async def over(world: World) -> bool:
@@ -240,7 +240,7 @@ async def test_whoever_goes_while_a_race_is_lost_leaves_nothing_behind(world: Wo
             # The race was run again meanwhile, and won: it has its answer.
             await release(world, "same")
         await settles(world, lambda: nothing_left(world, party))
-        assert party.claims.callers.being_made(Key("default", "same")) is None
+        assert party.claims.callers.unstored_claim(Key("default", "same")) is None
         if "same" in await phases(world):
             await world.delete("Claim", "same")
             await world.rest()

@@ -26,7 +26,7 @@ def a_task(name: str, branch: str | None = "main", pool: str = "shop", namespace
 
 
 def turn(locks: Locks, task: Task) -> bool:
-    return locks.is_turn_of(Pools(), task)  # type: ignore[arg-type]
+    return locks.acquire(Pools(), task)  # type: ignore[arg-type]
 
 
 def test_one_at_a_time_in_the_order_in_which_they_asked() -> None:
@@ -34,10 +34,10 @@ def test_one_at_a_time_in_the_order_in_which_they_asked() -> None:
     locks = Locks(woken.append)
     first, second, third = a_task("b"), a_task("a"), a_task("c")
     assert [turn(locks, one) for one in (first, second, third)] == [True, False, False]
-    locks.left(first)
+    locks.leave(first)
     assert woken[0] == Key("default", "a") and turn(locks, second) and not turn(locks, third)
-    locks.left(third)
-    locks.left(second)
+    locks.leave(third)
+    locks.leave(second)
     assert turn(locks, first), "it asks anew"
 
 
@@ -77,7 +77,7 @@ def test_the_next_in_line_are_told_who_has_it_and_the_others_left_alone() -> Non
     assert locks.message(tasks[-1]) == f"branch main is held by another task; more than {NAMED_MAX} are before this one"
     assert locks.place(tasks[-1]) == f"branch main is held by Task/t0, {NAMED_MAX + 2} more before it"
     assert woken == []
-    locks.left(tasks[0])
+    locks.leave(tasks[0])
     assert [key.name for key in woken] == [f"t{number}" for number in range(1, NAMED_MAX + 2)]
     assert locks.message(tasks[NAMED_MAX + 1]) == "branch main is held by Task/t1"
 

@@ -172,7 +172,7 @@ class Binding:
         return await context.client.update(msgspec.structs.replace(before, metadata=metadata, spec=wanted.spec))
 
     async def _copy(self, context: Context, obj: WorkloadDeployment, bound: WorkloadDeployment) -> None:
-        """Keep the copies of a deployment's references, and drop those that nothing in the cell refers to any more."""
+        """Update the copies of a deployment's references, and delete those that nothing in the cell refers to."""
         wanted = _needed(context.objects, obj)
         for of in wanted.values():
             # Only sources are compared: contents may be long, and have many users.
@@ -191,7 +191,7 @@ class Binding:
         await self._drop(context, obj, frozenset(wanted))
 
     async def _drop(self, context: Context, obj: WorkloadDeployment, needed: frozenset[Named]) -> None:
-        """Delete copies that neither this deployment nor another one of its namespace and cell needs any more."""
+        """Delete copies that no deployment of this namespace and cell needs any more."""
         objects, meta = context.objects, obj.metadata
         left = self._needs.pop(Key(meta.namespace, meta.name), frozenset()) - needed
         if needed:
@@ -238,7 +238,7 @@ def _placed(objects: Objects, cell: str, namespace: str = "") -> Iterable[Worklo
 
 
 def is_of_another(copy: Object, uid: str) -> bool:
-    """Report whether a copy has another source. Then it is recreated: an update cannot change immutable fields."""
+    """Report whether a copy has another source, and so must be recreated: an update cannot change immutable fields."""
     source = source_of(copy)
     return source is None or source.uid != uid
 

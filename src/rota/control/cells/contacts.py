@@ -44,9 +44,9 @@ class CellContacts:
         return self._clock.now() - self._at.get(cell, self._start)
 
     def knows(self, cell: str) -> bool:
-        """Report whether the hub knows the rights of a cell.
+        """Report whether the hub knows all rights of a cell.
 
-        A hub that was restored from a backup does not until the cell has reported: the cell may have got a deployment
+        After a restore from a backup, it does not before the cell has reported: the cell may have got a deployment
         without a lease in the time that the backup lacks.
         """
         return math.isinf(self._restored) or self.has(cell)
@@ -63,7 +63,8 @@ class CellContacts:
     def may_give(self, lease_seconds: float) -> bool:
         """Report whether a cell may get a right with such a lease.
 
-        A hub that was restored from a backup may not know which cell has the right: it waits until that has expired.
+        A hub that was restored from a backup may not know which cell has the right: it gives none until that one has
+        expired.
         """
         return self._clock.now() - self._restored >= moves_after(lease_seconds)
 

@@ -1,6 +1,6 @@
-"""Digests of the instances of each deployment: equal at the hub and in the cell if both know the same.
+"""Digests of the instances of each deployment, equal at the hub and in the cell if both know the same instances.
 
-They are updated with each change of an instance, so that a comparison takes as long for a thousand as for one.
+Each change of an instance updates them, so that a comparison takes as long for a thousand instances as for one.
 """
 
 from __future__ import annotations

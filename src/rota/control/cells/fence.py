@@ -55,7 +55,7 @@ class Fence:
 
     @property
     def holds(self) -> bool:
-        """Report whether there is a runtime, which ends instances without a right."""
+        """Report whether a runtime can end instances without a right."""
         return self._runtime is not None
 
     def end(self) -> None:
@@ -92,7 +92,7 @@ class Fence:
     async def hold(self, deployment: WorkloadDeployment) -> None:
         """Put the instances of a deployment under its present lease, or under none.
 
-        After that the cell may confirm the deployment's generation to the hub, which moves nothing before.
+        The cell confirms the deployment's generation to the hub only after this, and the hub moves nothing before that.
         """
         if self._runtime is None:
             return  # The mirror refuses deployments that move.
@@ -123,7 +123,7 @@ class Fence:
         return max(0.0, seconds - since.until(Moment.now(self._clock)))
 
     async def renew(self, rights: Mapping[str, float], sent: Moment) -> None:
-        """Take the rights of an answer. `sent`: when its report was sent. Deployments that it omits lose theirs."""
+        """Take the rights of an answer. `sent`: when its report was sent. Deployments not in it lose theirs."""
         leases: dict[Subject, float | None] = {}
         woken: list[Instance] = []
         for own, source in self._moving.items():

@@ -53,7 +53,7 @@ ORPHANS_MAX = 200
 TROUBLES = (ApiError, OSError, TimeoutError, *NOT_JSON)
 """Errors of the connection, and of a hub, which may answer anything. None of them ends the link."""
 FORBIDDEN = 403
-"""The status code of a report about what is not this cell's; and of a token that has no right any more."""
+"""The status code of a report about another cell's objects, or with a token that has no right any more."""
 REFUSED = (400, FORBIDDEN, 413, 422)
 """Status codes of reports that the hub refuses for good."""
 
@@ -74,7 +74,7 @@ class Tunnelling(Protocol):
     """The connections over which the hub reaches instances of this cell."""
 
     async def run(self) -> None:
-        """Keep them open until it is cancelled."""
+        """Keep the connections open, until cancelled."""
         ...
 
 
@@ -200,7 +200,7 @@ class Link:
             self._outbox.end()
 
     def _count_on(self, boot: int, taken: Any) -> None:
-        """Number the next report after all that the hub has received, and report again what it did not take."""
+        """Number the next report after all that the hub has received, and report the untaken news again."""
         self._boot = max(self._boot, boot) + 1
         self._sequence = 0
         assert self._outbox is not None
@@ -228,11 +228,10 @@ class Link:
             self._tunnelling = asyncio.create_task(self._tunnel.run(), name="tunnel to the hub")
 
     async def _wait(self, seconds: float) -> None:
-        """Wait so long, or until the hub answers reports again: then its objects can be read, too."""
+        """Wait for these seconds, or until the hub answers reports again, and so can be read as well."""
         await self._until(self._back, seconds)
 
     async def _until(self, event: asyncio.Event, seconds: float) -> None:
-        """Wait for an event, for a bounded time."""
         waiting = asyncio.ensure_future(event.wait())
         timer = asyncio.ensure_future(sleep(self._clock, seconds))
         try:
@@ -242,7 +241,7 @@ class Link:
                 one.cancel()
 
     async def _pause(self, seconds: float) -> bool:
-        """Wait for news, at most so long, and then for more of it. Returns whether there is any."""
+        """Wait for news, and then for more of it. Returns False if there was none within these seconds."""
         self._news.clear()
         await self._until(self._news, seconds)
         if self._news.is_set():

@@ -45,8 +45,6 @@ class InstanceReport(msgspec.Struct, rename="camel"):
 
 
 class Gone(msgspec.Struct, rename="camel"):
-    """An instance that is gone."""
-
     name: Name
     uid: Uid
 
@@ -75,7 +73,7 @@ class DeploymentReport(msgspec.Struct, rename="camel", omit_defaults=True):
     changed: Annotated[list[InstanceReport], msgspec.Meta(max_length=GONE_MAX)] = []
     gone: Annotated[list[Gone], msgspec.Meta(max_length=GONE_MAX)] = []
     all: Annotated[list[Uid], msgspec.Meta(max_length=GONE_MAX)] | None = None
-    """Uids of all its instances: others are gone. Only sent if the hub has asked for it."""
+    """The uids of all its instances: others are gone. Sent only if the hub has asked for it."""
     events: Annotated[list[EventReport], msgspec.Meta(max_length=EVENTS_MAX)] = []
     digest: Annotated[str, msgspec.Meta(max_length=IDENTITY_LENGTH_MAX)] = ""
     """The digest of all its instances, after this report."""
@@ -108,7 +106,10 @@ class Answer(msgspec.Struct, rename="camel", omit_defaults=True):
     rights: dict[str, float] = {}
     """Seconds for which the cell may run each deployment that moves when the cell is lost, by uid."""
     late: Count | None = None
-    """The boot of a later report that was received before: this one was ignored, and gives no rights. The cell counts
-    on from that boot, since its home may have been restored."""
+    """The boot of a later report that the hub has received already.
+
+    The hub has ignored this report, and gives no rights. The cell continues from that boot, since its home may have
+    been restored.
+    """
     interval_seconds: float = 10.0
     """The longest time until the cell's next report."""

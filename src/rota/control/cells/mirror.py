@@ -131,7 +131,7 @@ class Mirror(Reconciler):
         return DONE
 
     async def _refuse_to_move(self, context: Context, source: Source, here: WorkloadDeployment | None) -> None:
-        """Refuse a deployment that moves when this cell is lost: without a fence it would go on here as well."""
+        """Refuse a deployment that moves when its cell is lost: without a fence, it would go on here after the move."""
         known = source_of(here) if here is not None else None
         if here is not None and known is not None and here.metadata.deletion_timestamp is None:
             await _delete(context, here)
@@ -218,7 +218,7 @@ class Mirror(Reconciler):
         return None
 
     async def _refuse_older(self, context: Context, source: Source, known: Source, here: WorkloadDeployment) -> None:
-        """Keep what runs, until somebody changes the deployment at the restored hub."""
+        """Keep what runs, until a person changes the deployment at the restored hub."""
         self._notifier.refuse(source, *self._older(f"generation {source.generation}", f"generation {known.generation}"))
         if here.metadata.annotations.get(REFUSED_GENERATION) != str(source.generation):
             annotations = {**here.metadata.annotations, REFUSED_GENERATION: str(source.generation)}
@@ -226,7 +226,7 @@ class Mirror(Reconciler):
             await context.client.update(msgspec.structs.replace(here, metadata=metadata))
 
     async def _prepare(self, context: Context, bound: WorkloadDeployment, source: Source) -> None:
-        """Create what a deployment needs: its namespace and its references."""
+        """Create the namespace and the references of a deployment."""
         if not self._here.has(Namespace.api, "", source.namespace):
             await unless_overtaken(context.client.create(Namespace(metadata=ObjectMeta(name=source.namespace))))
         here = get(self._here, WorkloadDeployment, source.name, source.namespace)

@@ -25,20 +25,22 @@ GRANTED = "rota.dev/granted"
 """Annotation of a bound deployment and of its mirror: the number of instances of each size that the hub's quota has
 granted. Without it, the hub has no quota."""
 BOUNDED = "rota.dev/bounded"
-"""Annotation beside that: the resources that the hub's quota bounds, such as `cpu,memory`."""
+"""Annotation beside GRANTED: the resources that the hub's quota bounds, such as `cpu,memory`."""
 ADOPTED = "rota.dev/adopted"
 """Annotation of a bound deployment and of its mirror: the time at which a person last confirmed the state of a hub that
 was restored from a backup."""
 UID_LENGTH_MAX = 64
 GENERATION = re.compile("[0-9]{1,18}")
 MOVING_SINCE = "rota.dev/moving-since"
-"""Annotation of a deployment at the hub: the generation of the last change of `onCellLost` or `leaseSeconds`; without
-it, the first. The lease does not apply in the cell before the cell has that generation."""
+"""Annotation of a deployment at the hub: the generation that last changed `onCellLost` or `leaseSeconds`.
+
+Without it, the first generation did. The lease applies in the cell only once the cell has that generation.
+"""
 SYNCED = "Synced"
-"""The condition that is False for a deployment that its cell does not run as the hub has it."""
+"""The condition Synced, False while the cell does not run a deployment in the form that the hub has."""
 HUB_IS_OLDER = "HubIsOlder"
 REFUSED_GENERATION = "rota.dev/refused-generation"
-"""Annotation of a deployment in a cell: the refused generation of a restored hub. Later ones are taken."""
+"""Annotation of a deployment in a cell: the generation of a restored hub that was refused. Later ones are taken."""
 CELL_UID = "rota.dev/cell-uid"
 """Annotation of an Instance at the hub: its uid in its cell."""
 
@@ -75,9 +77,10 @@ def source_of(obj: Object) -> Source | None:
 
 
 def mirrored_source(obj: Object) -> Source | None:
-    """Return the source of an object that the mirror of a cell made; None: it did not make it.
+    """Return the source of an object that the mirror of a cell made; None: another writer made it.
 
-    Whoever writes deployments in a cell on a cluster can give them annotations of any kind.
+    On a cluster, whoever writes deployments can set any annotations. Those that the mirror cannot have written are
+    ignored.
     """
     source, meta = source_of(obj), obj.metadata
     if source is None or (source.namespace, source.name) != (meta.namespace, meta.name):

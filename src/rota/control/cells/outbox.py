@@ -217,7 +217,7 @@ class Outbox:
     def take(self, deployments_max: int = DEPLOYMENTS_MAX) -> tuple[list[DeploymentReport], Any]:
         """Remove the news for one report. Returns the reports, and the argument for `put_back`.
 
-        News that do not fit come last the next time, so that a deployment with many changes does not hold up others.
+        News that do not fit go to the end of the queue, so that a deployment with many changes does not hold up others.
         """
         reports: list[DeploymentReport] = []
         taken: dict[str, _News] = {}
@@ -246,7 +246,7 @@ class Outbox:
         return reports, (taken, released, refusals)
 
     def put_back(self, taken: Any) -> None:
-        """Add news again whose report failed."""
+        """Put the news of a failed report back."""
         news, released, refusals = taken
         for uid, one in news.items():
             if uid not in self._deployments:

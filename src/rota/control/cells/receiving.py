@@ -97,7 +97,7 @@ def receive(deployment: WorkloadDeployment, known: InstanceCopies, report: Deplo
 
 
 def is_numbered(deployment: str, instance: Instance) -> bool:
-    """Report whether an instance has the name that its number has in a deployment of this name."""
+    """Report whether the name of an instance follows from its ordinal and the name of this deployment."""
     number = instance.spec.ordinal
     return number < REPLICAS_MAX and instance.metadata.name == instance_name(
         WorkloadDeployment.api.name, deployment, number

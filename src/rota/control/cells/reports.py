@@ -177,7 +177,7 @@ class Reports:
         try:
             await self._write_all(receipts)
         except ApiError as error:
-            if not _is_its_own(error):
+            if not _is_permanent(error):
                 raise
             # One by one: a refused deployment must not hold up the others.
             for one in receipts:
@@ -249,7 +249,7 @@ class Reports:
         try:
             await self._write_all([(deployment, receipt)])
         except ApiError as error:
-            if not _is_its_own(error):
+            if not _is_permanent(error):
                 raise
             self._skip(deployment, str(error))
 
@@ -267,7 +267,7 @@ class Reports:
         return found
 
     async def _write(self, operations: Sequence[Operation]) -> None:
-        """Write, and ignore conflicts: if something is missing after that, the digest shows it."""
+        """Write, and ignore conflicts: if news is lost by one, the digests differ, and the cell reports it again."""
         for answer in await self._client.write_each(operations):
             if isinstance(answer, ApiError) and not _is_lost(answer):
                 raise answer
@@ -281,9 +281,9 @@ class Reports:
         return [one for one in found if one is not None]
 
     def _status(self, obj: Object) -> Operation | None:
-        """Return a write of a status without a resourceVersion: concurrent writes must not make it fail.
+        """Return a write of a status; None: the object is gone, or was replaced.
 
-        None: the object is not there, or is another one.
+        The write has no resourceVersion, since concurrent writes must not make it fail.
         """
         meta = obj.metadata
         status = msgspec.to_builtins(getattr(obj, "status", None))
@@ -399,11 +399,11 @@ def _create(obj: Object) -> Operation:
     return Operation("create", obj.api, obj.metadata.namespace, body=to_dict(obj))
 
 
-def _is_its_own(error: ApiError) -> bool:
-    """Report whether a write was refused for good."""
+def _is_permanent(error: ApiError) -> bool:
+    """Report whether a write was refused because of its own content, so that a retry cannot succeed."""
     return 400 <= error.code < 500 and error.code != 429
 
 
 def _is_lost(error: ApiError) -> bool:
-    """Report whether a write conflicted, or was for another object of that name."""
+    """Report whether a write conflicted, or its object was replaced by another one of the same name."""
     return error.is_overtaken or (error.code == 422 and TEST_FAILED in str(error))

@@ -130,7 +130,7 @@ def said(message: msgspec.Struct) -> str:
 
 
 def elsewhere(objects: Objects, namespace: str, name: str) -> Instance | None:
-    """Return an instance if it runs in a cell that reports to this hub; None: it does not, or does not exist."""
+    """Return an instance that runs in a cell which reports to this hub; None: it does not exist, or runs elsewhere."""
     found = get(objects, Instance, name, namespace)
     return found if found is not None and is_copy(found) and found.spec.cell_name else None
 
@@ -193,7 +193,7 @@ def mirrored(objects: Objects, instance: Instance) -> Source | None:
 
 
 def sought(objects: Objects, ask: Ask) -> Instance:
-    """Return the requested instance. Raises ApiError unless it runs for that hub, and has the same uid."""
+    """Return the requested instance. Raises ApiError unless it runs for this hub and has the requested uid."""
     instance = get(objects, Instance, ask.name, ask.namespace)
     source = mirrored(objects, instance) if instance is not None else None
     is_it = instance is not None and source is not None and instance.metadata.uid == ask.uid

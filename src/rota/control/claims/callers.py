@@ -1,4 +1,4 @@
-"""Callers that ask for an instance and wait for the answer: each gets one claim, or leaves nothing behind."""
+"""Callers that ask for an instance and wait for the answer. Each gets one claim, or leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ABANDON_TRIES_MAX = 10
+CANCEL_TRIES_MAX = 10
 RETURN_SECONDS_MAX = 30.0
-"""The maker of a claim may stay away for so long after a restart. Clients look for a server for half as long."""
+"""The time in which the caller of a waiting claim has to return after a restart. Clients retry for half as long."""
 NOT_FOUND = 404
 
 
 class Callers:
-    """The callers that wait for the answer about a claim."""
+    """Answers the callers that wait for a claim, and removes the claims of those that leave."""
 
     def __init__(self, holds: ClaimHolds) -> None:
         self._holds = holds
         self._executor = holds.executor
         self._listeners = Listeners()
-        self._births: dict[str, asyncio.Future[None]] = {}
-        """Claims that have to wait, and are just being created."""
-        self._unwanted: set[str] = set()
-        """Claims that nobody wants any more, and that are just being created."""
+        self._creations: dict[str, asyncio.Future[None]] = {}
+        """The creations of waiting claims that are under way, by uid."""
+        self._cancelled_creations: set[str] = set()
+        """The uids of claims whose caller left during their creation. They are removed after that."""
         self._orphans: dict[Key, str] = {}
-        """Claims whose caller has gone while somebody else waits for the same."""
+        """Claims whose own caller left while another one waits for them. They are removed if that one leaves, too."""
         self._absent_since: dict[Key, tuple[str, float]] = {}
-        """Claims that are not to be bound while nobody waits for them: the uid, and since when nobody does."""
+        """Waiting claims that lack their caller: the uid, and the time since when."""
         self._is_closed = False
 
     def close(self) -> None:
-        # What waits goes on waiting: whoever asks again under its name finds it at its place.
+        # Waiting claims stay: a caller that asks again under the same name finds its claim at its place.
         self._is_closed = True
         self._listeners.close(not_here())
 
@@ -61,55 +61,55 @@ class Callers:
         return len(self._listeners)
 
     def __contains__(self, key: Key) -> bool:
-        """Report whether somebody waits for a claim of this name."""
+        """Report whether a caller waits for a claim of this name."""
         return key in self._listeners
 
     def fail(self, claim: Claim, error: ApiError) -> None:
-        """Answer those that wait for a claim that it cannot be."""
+        """Answer the callers of a claim with an error."""
         self._listeners.fail(key_of(claim), claim.metadata.uid, error)
 
     def gone(self, key: Key, but: str) -> None:
-        """Answer that there is no claim of this name, but not to who has just asked for the one of this uid."""
+        """Answer the callers of a deleted claim, except those of the claim `but`, a new one of the same name."""
         self._absent_since.pop(key, None)
         self._listeners.gone(key, but=but)
 
-    def dropped(self, key: Key, uid: str) -> None:
-        """A claim wants nothing any more."""
+    def forget_orphan(self, key: Key, uid: str) -> None:
+        """Forget that a claim has lost its own caller, since the claim is dropped."""
         if self._orphans.get(key) == uid:
             del self._orphans[key]
 
-    def over(self, key: Key) -> None:
-        """A claim is over, or gone."""
+    def forget_absence(self, key: Key) -> None:
+        """Forget since when a claim lacks its caller: it is over, or gone."""
         self._absent_since.pop(key, None)
 
-    def being_stored(self, uid: str) -> asyncio.Future[None] | None:
-        """Return the future of the creation of a claim that has to wait, if it is just being created."""
-        return self._births.get(uid)
+    def creation_under_way(self, uid: str) -> asyncio.Future[None] | None:
+        """Return a future for the creation of a waiting claim; None: it is not under way."""
+        return self._creations.get(uid)
 
     def answer(self, key: Key, claim: Claim) -> None:
-        """Answer those that wait for a claim, if it has an instance or is over."""
+        """Answer the callers of a claim if it is bound or over."""
         if key in self._listeners and (claim.over() or (claim.status is not None and claim.status.phase == "Bound")):
             self._listeners.answer(key, claim.metadata.uid, claim)
 
-    def being_made(self, key: Key) -> Claim | None:
-        """Return the claim of this name that is just being created, as it was asked for."""
-        return next((self._holds.unborn.get(uid) for uid in self._holds.unborn.of(key)), None)
+    def unstored_claim(self, key: Key) -> Claim | None:
+        """Return the claim of this name that is being created, in the form in which it was requested."""
+        return next((self._holds.unstored.get(uid) for uid in self._holds.unstored.of(key)), None)
 
-    def is_absent(self, claim: Claim) -> bool:
-        """Report whether a claim is not to be bound for now: its maker waited for it on a connection that is gone.
+    def lacks_caller(self, claim: Claim) -> bool:
+        """Report whether a claim must not be bound now: its caller must wait on a connection, and does not.
 
-        So it is after a restart. A maker that is alive asks again under the same name; until then the claim keeps its
-        place, and others are served.
+        After a restart that is so for every such claim. A caller that is alive asks again under the same name; until
+        then the claim keeps its place, and others are served.
         """
         uid = claim.metadata.uid
-        if not lifecycle.is_attended(claim) or uid in self._holds.unborn or uid in self._births:
+        if not lifecycle.is_attended(claim) or uid in self._holds.unstored or uid in self._creations:
             return False
         return not self._listeners.is_awaited(key_of(claim), uid)
 
-    def absent_seconds_left(self, claim: Claim) -> float | None:
-        """Return how long the maker of a waiting claim may stay away; None: they are there."""
+    def return_seconds_left(self, claim: Claim) -> float | None:
+        """Return the seconds in which the missing caller of a waiting claim has to return; None: it is not missing."""
         uid, key = claim.metadata.uid, key_of(claim)
-        if not self.is_absent(claim):
+        if not self.lacks_caller(claim):
             self._absent_since.pop(key, None)
             return None
         now = self._holds.now()
@@ -119,18 +119,18 @@ class Callers:
             self._absent_since[key] = (uid, since)
         return max(0.0, since + RETURN_SECONDS_MAX - now)
 
-    async def give_up(self, claim: Claim) -> None:
-        """Remove a claim whose maker did not come back."""
+    async def remove_unattended(self, claim: Claim) -> None:
+        """Remove a claim whose caller did not return."""
         meta = claim.metadata
         log.info("claim %s/%s is given up: who asked for it did not come back", meta.namespace, meta.name)
         self._absent_since.pop(key_of(claim), None)
         await self._remove(claim)
 
-    async def awaited(self, claim: Claim) -> Claim | None:
-        """Wait until a claim that is known has an instance or is over; None: it is gone."""
+    async def wait_for(self, claim: Claim) -> Claim | None:
+        """Wait until a stored claim is bound or over, and return it; None: it is gone."""
         key = key_of(claim)
-        if self.is_absent(claim) and (claim.status is None or claim.status.phase != "Bound"):
-            # Whoever asks is its maker from now on: if they leave, nobody wants it.
+        if self.lacks_caller(claim) and (claim.status is None or claim.status.phase != "Bound"):
+            # The new caller takes the place of the missing one: if it leaves, the claim is removed.
             self._orphans[key] = claim.metadata.uid
             self._holds.wake(key)
         listener = self._listeners.join(key)
@@ -139,16 +139,16 @@ class Callers:
         except asyncio.CancelledError:
             self._listeners.leave(key, listener)
             if key in self._orphans and not self._listeners.is_awaited(key, self._orphans[key]):
-                self._let_go(self._orphans.pop(key), key)
+                self._cancel(self._orphans.pop(key), key)
             raise
         self._orphans.pop(key, None)
         return found
 
     async def open(self, claim: Claim, *, may_wait: bool) -> Claim | None:
-        """Create a claim, with a uid that its caller made up, and wait until it has an instance or is over.
+        """Create a claim under a uid chosen by the caller, and wait until it is bound or over.
 
-        It is created together with its hold if an instance is free, else as waiting. None: nothing is free, and it may
-        not wait. A caller that is cancelled here leaves nothing behind.
+        The claim is created together with its hold if an instance is free, otherwise as waiting. Returns None if no
+        instance is free and the claim may not wait. A caller that is cancelled leaves nothing behind.
         """
         if not self._executor.is_prepared or self._is_closed:
             raise not_here()
@@ -162,8 +162,8 @@ class Callers:
             ledger.cancel(uid)
             self._executor.carry_out(pool)
             return None
-        self._holds.wanted.put(uid, key, pool)
-        self._holds.unborn.put(uid, key, claim)
+        self._holds.active.put(uid, key, pool)
+        self._holds.unstored.put(uid, key, claim)
         self._holds.arrivals.put(uid, key, arrival)
         listener = self._listeners.join(key, uid)
         try:
@@ -172,11 +172,11 @@ class Callers:
                 self.write_waiting(uid)
             return await listener.future
         except asyncio.CancelledError:
-            self._cancelled(uid, key, listener)
+            self._caller_left(uid, key, listener)
             raise
 
     async def _open_in_steps(self, claim: Claim, *, may_wait: bool) -> Claim | None:
-        """Create a claim first, where it and its hold cannot be written together; it gets its uid there."""
+        """Create a claim, which is bound after that: this backend cannot write both together. It chooses the uid."""
         key, client = key_of(claim), self._executor.client
         if not may_wait and not self._executor.ledger(pool_of(claim)).free:
             self._executor.carry_out(pool_of(claim))
@@ -188,7 +188,7 @@ class Callers:
             made = await asyncio.shield(making)
         except asyncio.CancelledError:
             self._listeners.leave(key, listener)
-            self._executor.start(self._unmade(making))
+            self._executor.start(self._remove_created(making))
             raise
         except Exception:
             self._listeners.leave(key, listener)
@@ -196,24 +196,24 @@ class Callers:
         try:
             return await listener.future
         except asyncio.CancelledError:
-            self._cancelled(made.metadata.uid, key, listener, made)
+            self._caller_left(made.metadata.uid, key, listener, made)
             raise
 
-    async def _unmade(self, making: asyncio.Future[Claim]) -> None:
-        """Remove a claim whose caller left before it was created."""
+    async def _remove_created(self, making: asyncio.Future[Claim]) -> None:
+        """Remove a claim after its creation, since its caller has left."""
         try:
             made = await making
         except (ApiError, OSError):
-            return  # If it is there all the same, nobody waits for it, and its lease is not renewed.
+            return  # If the claim was created all the same, it ends with its lease, which is not renewed.
         await self._remove(made)
 
     def write_waiting(self, uid: str) -> None:
-        """Create a claim that has to wait: it keeps its place from now on, whatever happens."""
-        claim = self._holds.unborn.get(uid)
-        if claim is None or uid not in self._holds.wanted:
-            self._holds.unborn.pop(uid)
+        """Create a claim that has to wait. From then on it keeps its place, also after a restart."""
+        claim = self._holds.unstored.get(uid)
+        if claim is None or uid not in self._holds.active:
+            self._holds.unstored.pop(uid)
             return
-        self._births[uid] = asyncio.get_running_loop().create_future()
+        self._creations[uid] = asyncio.get_running_loop().create_future()
         arrival = self._holds.arrivals.when(claim)
         status = lifecycle.waiting(claim.status or ClaimStatus(), lifecycle.time_of(arrival))
         waits = HandOver(begins=msgspec.structs.replace(claim, status=status), is_new=True)
@@ -221,18 +221,18 @@ class Callers:
 
     def _waits(self, claim: Claim, _: HandOver, result: Result) -> None:
         uid = claim.metadata.uid
-        self._holds.unborn.pop(uid)
-        self._births.pop(uid).set_result(None)
-        is_unwanted = uid in self._unwanted
-        self._unwanted.discard(uid)
+        self._holds.unstored.pop(uid)
+        self._creations.pop(uid).set_result(None)
+        is_unwanted = uid in self._cancelled_creations
+        self._cancelled_creations.discard(uid)
         if isinstance(result, ApiError):
             self._holds.drop(uid)
             self._listeners.fail(key_of(claim), uid, result)
         elif is_unwanted:
             self._executor.start(self._remove(result.begun))
 
-    def _cancelled(self, uid: str, key: Key, listener: Listener, made: Claim | None = None) -> None:
-        """The caller of a claim left before it was answered."""
+    def _caller_left(self, uid: str, key: Key, listener: Listener, made: Claim | None = None) -> None:
+        """Cancel the claim of a caller that left before it was answered, unless another caller waits for it."""
         answer = listener.future
         if answer.done() and not answer.cancelled() and answer.exception() is None:
             made = answer.result() or made
@@ -240,35 +240,35 @@ class Callers:
         if self._is_closed:
             return
         if self._listeners.is_awaited(key, uid):
-            self._orphans[key] = uid  # Somebody else has asked for the same, and waits for it.
+            self._orphans[key] = uid  # Another caller waits for the same claim.
         else:
-            self._let_go(uid, key, made)
+            self._cancel(uid, key, made)
 
-    def _let_go(self, uid: str, key: Key, made: Claim | None = None) -> None:
-        """Drop a claim that was asked for and that nobody wants."""
+    def _cancel(self, uid: str, key: Key, made: Claim | None = None) -> None:
+        """Cancel a claim that no caller waits for: its creation, the binding under way, or the stored claim."""
         claim = get(self._executor.objects, Claim, key.name, key.namespace)
         if claim is None or claim.metadata.uid != uid:
             claim = made
-        if uid in self._births:
-            self._unwanted.add(uid)
+        if uid in self._creations:
+            self._cancelled_creations.add(uid)
             self._holds.drop(uid)
-        elif uid in self._holds.unborn:
-            # If it is being given an instance, that is given back when it is written.
+        elif uid in self._holds.unstored:
+            # If its hold is being written, the instance is given back after that.
             self._holds.drop(uid)
         elif claim is not None and claim.metadata.uid == uid and not claim.over():
             self._executor.start(self._remove(claim))
 
     async def _remove(self, claim: Claim) -> None:
-        """Delete a claim that nobody waits for; if it has got an instance, end it."""
+        """Delete a stored claim that no caller waits for, or end it if it has an instance."""
         member = self._holds.member_of(claim)
         if member is not None:
-            await self.abandon(claim, member.subject.uid)
+            await self.end_unwanted(claim, member.subject.uid)
             return
         meta, client = claim.metadata, self._executor.client
         await self._until_done(lambda: client.delete(Claim, meta.name, namespace=meta.namespace, uid=meta.uid))
 
-    async def abandon(self, claim: Claim, instance: str) -> None:
-        """End a hold that nobody knows of, or wants."""
+    async def end_unwanted(self, claim: Claim, instance: str) -> None:
+        """End a claim with an instance that no caller waits for."""
         client, meta = self._executor.client, claim.metadata
         known = claim
 
@@ -285,18 +285,18 @@ class Callers:
                     raise
 
         member = self._executor.members.get(instance)
-        if member is not None and meta.uid not in self._holds.wanted:
-            # It was dropped while its hold was written; by the instance it is still this claim's.
-            self._holds.wanted.put(meta.uid, key_of(claim), member.pool)
+        if member is not None and meta.uid not in self._holds.active:
+            # It was dropped while its hold was written, and the instance is still assigned to it.
+            self._holds.active.put(meta.uid, key_of(claim), member.pool)
         await self._until_done(end)
-        # If it was gone already, its instance says so still.
+        # If the claim was gone already, its instance is still assigned to it.
         self._holds.forget(claim)
         if member is not None:
             self._executor.update(member)
 
     async def _until_done(self, act: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Try something until it is done, or what it is about is gone."""
-        for _ in range(ABANDON_TRIES_MAX):
+        """Try until this succeeds or its object is gone, at most CANCEL_TRIES_MAX times."""
+        for _ in range(CANCEL_TRIES_MAX):
             try:
                 await act()
                 return

@@ -1,4 +1,4 @@
-"""Metrics of claims and of the pools that they are of."""
+"""Metrics of claims, and of their pools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rota.engine.metrics import Labels, Metrics
 from rota.pools import Ledger
 
 OUTCOMES = {404: "Lost", 409: "Lost", 422: "Lost", 499: "Cancelled"}
-"""The outcome of a binding, by the code with which it was refused."""
+"""The outcome of a refused binding, by the status code."""
 
 
 class ClaimCounting:
@@ -31,7 +31,7 @@ class ClaimCounting:
         )
 
     def forget(self, namespace: str, pool: str) -> None:
-        """Drop the metrics of a pool that is gone."""
+        """Drop the series of a deleted pool."""
         for series in (self._bindings, self._ended, self._waited, self._bound, self._held, self._reset):
             series.forget((namespace, pool))
 
@@ -39,7 +39,7 @@ class ClaimCounting:
         self._reset.observe((namespace, pool), seconds)
 
     def watch(self, ledgers: Callable[[], Mapping[Labels, Ledger]]) -> None:
-        """Show the free and the bound instances of these ledgers, as of when the metrics are read."""
+        """Add gauges of free and bound instances, which read these ledgers."""
         where = ("namespace", "pool")
         self._metrics.gauge(
             "rota_pool_ready",
@@ -64,7 +64,7 @@ class ClaimCounting:
         self._bindings.add((*_where(claim), OUTCOMES.get(code, "Failed")))
 
     def ended(self, claim: Claim, now: float) -> None:
-        """Count a claim that is over, by its last status."""
+        """Count an ended claim, by its last status."""
         status, where = claim.status, _where(claim)
         if status is None:
             return

@@ -1,4 +1,4 @@
-"""Claims that are over. They are kept for a while, for callers that ask again; in bounded number."""
+"""Ended claims. A bounded number is kept for a while, for callers that ask again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rota.client import Key
 from rota.engine import Done
 
 KEPT_SECONDS = 600.0
-"""Seconds for which a claim that is over is kept."""
+"""Seconds for which an ended claim is kept."""
 KEPT_MAX = 5_000
-"""Ended claims that are kept of one namespace: the oldest go earlier."""
+"""The most ended claims of one namespace that are kept. Beyond that, the oldest are deleted earlier."""
 REMOVED_TOGETHER = 100
 FULL = KEPT_MAX + REMOVED_TOGETHER
 
@@ -34,7 +34,7 @@ class Ended:
         return Done(again_after=self._left(claim, now))
 
     def surplus(self, namespace: str) -> list[tuple[Key, str]]:
-        """Return the oldest ended claims of a namespace, once enough exceed the limit to be worth a write."""
+        """Return the oldest ended claims of a namespace beyond the limit, once they are enough to be worth a write."""
         if not self.is_full(namespace):
             return []
         oldest = [self._of[namespace].popitem(last=False) for _ in range(REMOVED_TOGETHER)]

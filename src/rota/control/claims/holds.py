@@ -1,7 +1,7 @@
-"""The holds of claims. All that it knows can be read again from objects.
+"""The holds of claims. All that this module keeps can be read again from objects.
 
-The id of an assignment is the uid of its claim. What a claim that is over, or gone, still has is given back: at once,
-or, where a runner has to reset the instance, when the runner has reported the hold that ends.
+The id of an assignment is the uid of its claim. A claim that is over or gone gives its instance back: at once, or, if a
+runner has to reset the instance, after the runner has reported the hold.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from rota.control.claims.runs import Runs
 from rota.control.holds.arrivals import Arrivals
 from rota.control.holds.executor import Executor
 from rota.control.holds.handover import HandOver, Written
+from rota.control.holds.ledger_index import LedgerIndex
 from rota.control.holds.members import Member, PoolKey
 from rota.control.holds.named import ByName
 from rota.control.holds.options import is_restarted_for
-from rota.control.holds.wanted import Wanted
 from rota.control.inputs import reach, refusal
 from rota.control.instances.names import controller_of
 from rota.control.instances.reasons import is_ready
@@ -42,7 +42,7 @@ CANCELLED = 499
 
 
 class ClaimHolds:
-    """Queues claims, gives them instances, and takes these back."""
+    """Queues claims, gives them instances, and takes the instances back."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class ClaimHolds:
     ) -> None:
         """`log_sizes` returns the size of each container's log. `on_ended` gets the uid of a claim whose hold ends.
 
-        `entries` returns a number that changes with each command that is run in an instance. None: it is not
-        known whether a holder got there.
+        `entries` returns a number that changes with each command that is run in an instance. If it is None, any holder
+        may have run something.
         """
         self.executor = executor
         self._log_sizes = log_sizes
@@ -66,15 +66,15 @@ class ClaimHolds:
         executor.join("Claim", self)
         executor.on_reset(lambda pool, seconds: counting.was_reset(pool.namespace, pool.name, seconds))
         counting.watch(lambda: {(pool.namespace, pool.name): one for pool, one in executor.ledgers.items()})
-        self.wanted = Wanted(executor)
-        """By the uid of a claim that wants an instance, or has one."""
-        self.unborn: ByName[Claim] = ByName()
-        """Claims that are created with their hold, or as waiting, and that are not stored yet."""
-        self._unwanted: dict[str, Claim] = {}
-        """Claims that were given up while their holds were written, until those end."""
+        self.active = LedgerIndex(executor)
+        """The claims that wait for an instance or have one."""
+        self.unstored: ByName[Claim] = ByName()
+        """Claims that are not stored yet: each is created with its hold, or as waiting."""
+        self._cancelled: dict[str, Claim] = {}
+        """Claims that were cancelled while their holds were written, until these have ended."""
         self.arrivals = Arrivals(self.now)
         self._timers: dict[Key, Timer] = {}
-        """By the name of a claim for a pool that is not there, when it is looked at again."""
+        """The next reconciliation of each claim whose pool does not exist."""
         self.callers = Callers(self)
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class ClaimHolds:
         self.executor.wake(Claim.api, key)
 
     def wake_at(self, key: Key, seconds: float) -> None:
-        """Have a claim reconciled after so many seconds."""
+        """Reconcile a claim after so many seconds."""
         self._cancel_timer(key)
 
         def due() -> None:
@@ -103,7 +103,7 @@ class ClaimHolds:
         if timer is not None:
             timer.cancel()
 
-    # What the executor asks.
+    # `Holders`, which the executor calls.
 
     def restore(self) -> None:
         objects = self.executor.objects
@@ -123,33 +123,32 @@ class ClaimHolds:
             if claim.spec.release or claim.metadata.deletion_timestamp is not None:
                 continue
             pool = get(objects, WorkerPool, claim.spec.pool_ref.name, claim.metadata.namespace)
-            if self.callers.is_absent(claim) or lifecycle.deadline(claim, pool) <= self.now():
-                continue  # Nobody is there who would use an instance.
+            if self.callers.lacks_caller(claim) or lifecycle.deadline(claim, pool) <= self.now():
+                continue  # No caller waits, or the time to wait is over.
             self.queue(claim, status.arrival.timestamp())
 
     def give_back(self, pool: PoolKey, request: Request, instance: str) -> None:
-        claim = self._unwanted.pop(request.id)
-        # It was given up while its hold was written.
+        claim = self._cancelled.pop(request.id)
         self.counting.not_bound(claim, CANCELLED)
-        self.executor.start(self.callers.abandon(claim, instance))
+        self.executor.start(self.callers.end_unwanted(claim, instance))
 
     by_instance = True
 
-    def being_stored(self, uid: str) -> asyncio.Future[None] | None:
-        return self.callers.being_stored(uid)
+    def creation_under_way(self, uid: str) -> asyncio.Future[None] | None:
+        return self.callers.creation_under_way(uid)
 
     def begin(self, member: Member, binding: Binding) -> HandOver | None:
         uid, objects, instance = binding.request.id, self.executor.objects, member.instance
-        claim = (self.unborn.get(uid) or self._stored(uid)) if uid in self.wanted else None
+        claim = (self.unstored.get(uid) or self._stored(uid)) if uid in self.active else None
         if claim is None:
             raise ApiError(NOT_FOUND, "NotFound", f"no claim {uid} wants an instance")
         where = f"WorkerPool/{member.pool.name}"
         open_ = reach(objects, instance)
         if open_ and (refused := refusal(objects, where, open_, claim)):
             raise ApiError(403, "Forbidden", f"{refused}; only an admin can claim of it")
-        # Until the ends of its tasks are written, that it is given to tasks tells that its runner has their outcomes.
+        # While the ends of tasks on it are written, it stays in the lane: this shows that its runner has outcomes.
         if not self.executor.is_owned(member) or member.opened is not Opened.WHOLE or member.ends:
-            return None  # It has changed since that was decided.
+            return None  # The instance has changed since the ledger's decision.
         self._runs.begin(uid, instance)
         now = lifecycle.time_of(self.now())
         status = lifecycle.bound(claim, instance, lifecycle.time_of(binding.request.arrival), now)
@@ -158,56 +157,56 @@ class ClaimHolds:
             member.lane,
             lifecycle.assignment(claim, instance, now, self._log_sizes(instance)),
             begins=msgspec.structs.replace(claim, status=status),
-            is_new=uid in self.unborn,
+            is_new=uid in self.unstored,
             marks=lifecycle.marks_at_begin(claim, instance),
         )
 
     def begun(self, binding: Binding, handover: HandOver, written: Written, member: Member | None) -> None:
         uid, claim = binding.request.id, cast(Claim, written.begun or handover.begins)
         assert handover.after is not None
-        self.unborn.pop(uid)
+        self.unstored.pop(uid)
         self.arrivals.pop(uid)
         if member is None:
             if not binding.is_wanted:
-                self._unwanted[uid] = claim
+                self._cancelled[uid] = claim
             return
         since = handover.after.since.timestamp()
         self.counting.bound(claim, since - binding.request.arrival, self.now() - since)
         if written.begun is not None and not member.is_made_ready:
             self.callers.answer(key_of(claim), claim)
-        # Until now it was to be reconciled when its time to wait is over.
+        # Its next reconciliation was at the end of its time to wait; now it is earlier.
         self.wake(key_of(claim))
 
     def is_at_fault(self, handover: HandOver, error: ApiError) -> bool:
         return lifecycle.is_about_claim(error, is_new=handover.is_new)
 
     def refused(self, request: Request, error: ApiError) -> None:
-        """Answer that a claim cannot be: there is another of its name, or no instance can have what it asks for."""
+        """Drop a claim that is refused: its name is taken, or no instance can have what it asks for."""
         uid = request.id
-        stored, unborn = self._stored(uid), self.unborn.pop(uid)
+        stored, unstored = self._stored(uid), self.unstored.pop(uid)
         self.drop(uid)
-        claim = unborn or stored
+        claim = unstored or stored
         if claim is not None:
             self.counting.not_bound(claim, error.code)
-        if unborn is not None:
-            self.callers.fail(unborn, error)
+        if unstored is not None:
+            self.callers.fail(unstored, error)
         elif stored is not None:
             self.executor.start(self._failed(stored, error))
 
     def not_begun(self, binding: Binding, error: ApiError | None) -> None:
         uid = binding.request.id
-        claim = self.unborn.get(uid) or self._stored(uid)
+        claim = self.unstored.get(uid) or self._stored(uid)
         if claim is not None and error is not None:
             self.counting.not_bound(claim, error.code)
-        if uid not in self.wanted:
-            self.unborn.pop(uid)
-        elif uid not in self.unborn:
-            self.wake(cast(Key, self.wanted.key_of(uid)))
-        elif self.callers.being_stored(uid) is None and self.wanted.state(uid) is State.WAITING:
+        if uid not in self.active:
+            self.unstored.pop(uid)
+        elif uid not in self.unstored:
+            self.wake(cast(Key, self.active.key_of(uid)))
+        elif self.callers.creation_under_way(uid) is None and self.active.state(uid) is State.WAITING:
             self.callers.write_waiting(uid)
 
     def name_of(self, uid: str) -> str | None:
-        return self.wanted.name_of(uid)
+        return self.active.name_of(uid)
 
     def recall(self, instance: str, request: str) -> None:
         raise AssertionError("a claim has its instance from the moment that it is bound")
@@ -215,15 +214,15 @@ class ClaimHolds:
     def lost(self, request: Request, instance: str) -> None:
         self._runs.forget_instance(instance)
         self._on_ended(request.id)
-        key = self.wanted.key_of(request.id)
+        key = self.active.key_of(request.id)
         if key is not None:
             self.wake(key)
 
     def held_by_another(self, member: Member) -> None:
-        """Do nothing: nothing of a claim is left on an instance that a task holds."""
+        """Do nothing: a claim leaves nothing on an instance that a task holds."""
 
     def appeared(self, member: Member) -> None:
-        """Do nothing: all that is known of the hold is in the instance."""
+        """Do nothing: the instance itself has all that is known of a claim's hold."""
 
     def vanished(self, instance: str) -> None:
         self._runs.forget_instance(instance)
@@ -233,13 +232,13 @@ class ClaimHolds:
 
     def assigned(self, member: Member, assignment: Assignment) -> None:
         key = Key(member.subject.namespace, assignment.name)
-        if assignment.uid in self.unborn:
-            return  # It is just being written.
+        if assignment.uid in self.unstored:
+            return  # The creation of the claim is being written.
         self._runs.observe(member, assignment.id)
         claim = self._claim(key, assignment.uid)
         if claim is None:
-            # One that is wanted may only not be read yet; when it is over or gone, it is wanted no more.
-            if assignment.uid not in self.wanted:
+            # An active claim may only not have been read yet. A claim that is over or gone is not active.
+            if assignment.uid not in self.active:
                 self._releases.free(member, assignment)
             return
         self._hold(member.pool, claim, member.subject.uid)
@@ -247,14 +246,14 @@ class ClaimHolds:
         is_written = status is not None and status.phase == "Bound" and status.instance_name == member.subject.name
         is_leaving = member.instance.metadata.deletion_timestamp is not None
         is_well = not is_leaving and not self.is_another_run(member) and not is_restarted_for(member.instance)
-        # Somebody may have asked before this instance was known, right after a restart.
+        # Right after a restart, a caller may have asked before this instance was known.
         if not is_written or not is_well or key in self.callers:
             self.wake(key)
 
     def _hold(self, pool: PoolKey, claim: Claim, instance: str) -> None:
         ledger = self.executor.ledger(pool)
         if ledger.instance_of(claim.metadata.uid) != instance:
-            self.wanted.put(claim.metadata.uid, key_of(claim), pool)
+            self.active.put(claim.metadata.uid, key_of(claim), pool)
             ledger.hold(lifecycle.request(claim, 0.0), instance)
             self.executor.carry_out(pool)
 
@@ -263,42 +262,42 @@ class ClaimHolds:
         return claim if claim is not None and claim.metadata.uid == uid and _is_live(claim) else None
 
     def is_another_run(self, member: Member) -> bool:
-        """Report whether what was claimed has ended in between, and was started again."""
+        """Report whether another run has replaced the claimed one."""
         return self._runs.is_another(member)
 
     # Claims that are stored.
 
     def before(self, claim: Claim) -> int | None:
-        """Count those that get an instance before one that waits, or return `UNCOUNTED`. None: it does not wait."""
+        """Count the requests that are served before a claim, or return `UNCOUNTED`. None: the claim does not wait."""
         ledger = self.executor.ledgers.get(pool_of(claim))
         return place_of(ledger, claim.metadata.uid) if ledger is not None else None
 
     def is_full(self, pool: WorkerPool) -> bool:
-        """Report whether as many wait as may."""
+        """Report whether the queue of a pool is full, so that a new claim would be refused."""
         ledger = self.executor.ledgers.get(PoolKey(pool.metadata.namespace, pool.metadata.name))
         depth = ledger.depth if ledger is not None else 0
-        # One that would get an instance at once does not wait.
+        # With a free instance, a new claim does not have to wait.
         return depth >= pool.spec.queue.limit and (ledger is None or not ledger.free)
 
     def knows(self, uid: str) -> bool:
-        return uid in self.wanted
+        return uid in self.active
 
     def queue(self, claim: Claim, arrival: float) -> None:
-        """Queue a claim. Said again, nothing happens."""
+        """Queue a claim. Repeated, this has no effect."""
         pool = pool_of(claim)
-        self.wanted.put(claim.metadata.uid, key_of(claim), pool)
+        self.active.put(claim.metadata.uid, key_of(claim), pool)
         self.executor.ledger(pool).request(lifecycle.request(claim, arrival))
         self.executor.carry_out(pool)
 
     def member_of(self, claim: Claim) -> Member | None:
-        """Return the instance that a claim has, as the instance says."""
+        """Return the instance that is assigned to a claim."""
         uid = claim.metadata.uid
-        member = self.wanted.member(uid)
+        member = self.active.member(uid)
         assigned = member.assignment if member is not None else None
         return member if assigned is not None and assigned.uid == uid else None
 
     def is_usable(self, claim: Claim) -> bool:
-        """Report whether its holder can go to work."""
+        """Report whether a claim is bound and its instance is ready for the holder."""
         member = self.member_of(claim)
         if member is None or claim.status is None or claim.status.phase != "Bound":
             return False
@@ -309,47 +308,47 @@ class ClaimHolds:
         return known is not None and known.id == claim.metadata.uid and is_ready(member.instance)
 
     def wait_estimate(self, pool: WorkerPool) -> float:
-        """Estimate the seconds until a claim that comes now has an instance, by how often one was given lately."""
+        """Estimate the seconds that a new claim waits, from the pace of the last bindings."""
         return self.executor.wait_estimate(PoolKey(pool.metadata.namespace, pool.metadata.name))
 
-    def is_just_bound(self, claim: Claim) -> bool:
-        """Report whether it was created with its hold, and whoever asked for it is about to be answered."""
-        return claim.metadata.uid in self.unborn
+    def is_being_created(self, claim: Claim) -> bool:
+        """Report whether a claim's creation is still being written. Its caller is answered after that."""
+        return claim.metadata.uid in self.unstored
 
     def is_bound_soon(self, claim: Claim) -> bool:
-        """Report whether it is just being given an instance."""
-        return self.wanted.state(claim.metadata.uid) is State.BINDING
+        """Report whether the binding of a claim is being written."""
+        return self.active.state(claim.metadata.uid) is State.BINDING
 
     def forget(self, claim: Claim) -> None:
-        """A claim is over, or gone: it wants nothing any more, and gives back what it has."""
+        """Drop a claim that is over or gone, and take back its instance."""
         member = self.member_of(claim)
         self.drop(claim.metadata.uid)
-        self.callers.over(key_of(claim))
+        self.callers.forget_absence(key_of(claim))
         if member is not None:
             self.executor.update(member)
 
     def gone(self, key: Key) -> None:
-        """Forget the claim of this name, which is gone."""
-        unborn = next(iter(self.unborn.of(key)), "")
-        for uid in [uid for uid in self.wanted.of(key) if uid != unborn]:
-            member = self.wanted.member(uid)
+        """Forget the deleted claim of this name, take back its instance, and answer its callers."""
+        unstored = next(iter(self.unstored.of(key)), "")
+        for uid in [uid for uid in self.active.of(key) if uid != unstored]:
+            member = self.active.member(uid)
             self.drop(uid)
             if member is not None:
                 self.executor.update(member)
         for uid in self.arrivals.of(key):
-            if uid != unborn:
+            if uid != unstored:
                 self.arrivals.pop(uid)
-        self.callers.gone(key, but=unborn)
+        self.callers.gone(key, but=unstored)
         self._cancel_timer(key)
 
     def drop(self, uid: str) -> None:
-        """A claim wants nothing any more; a hold that it has ends."""
-        key, pool = self.wanted.key_of(uid), self.wanted.pop(uid)
+        """Remove a claim from its ledger. If it is held, its hold ends there."""
+        key, pool = self.active.key_of(uid), self.active.pop(uid)
         self.arrivals.pop(uid)
-        self._unwanted.pop(uid, None)
+        self._cancelled.pop(uid, None)
         self._runs.forget_claim(uid)
         if key is not None:
-            self.callers.dropped(key, uid)
+            self.callers.forget_orphan(key, uid)
         ledger = self.executor.ledgers.get(pool) if pool is not None else None
         if pool is None or ledger is None:
             return
@@ -361,7 +360,7 @@ class ClaimHolds:
     # The end of a hold.
 
     async def end(self, claim: Claim, status: ClaimStatus) -> Claim:
-        """End a claim. What it has is given back, in the same commit where the backend is atomic."""
+        """Write the end of a claim, and take back its instance in the same commit if the backend is atomic."""
         member = self.member_of(claim)
         ended = msgspec.structs.replace(claim, status=status)
         written = None
@@ -373,7 +372,7 @@ class ClaimHolds:
         self.counting.ended(written, self.now())
         self.executor.forget_if_gone(pool_of(written))
         self.callers.answer(key_of(claim), written)
-        # The echo of this write wakes nobody: what is over is kept, and not for ever.
+        # The echo of this write wakes no controller, which has to delete the claim after a while.
         self.wake(key_of(claim))
         return written
 
@@ -382,13 +381,13 @@ class ClaimHolds:
         try:
             await self.end(claim, over)
         except ApiError:
-            self.wake(key_of(claim))  # It has changed: perhaps it can be bound now.
+            self.wake(key_of(claim))  # The claim has changed, and may be valid now.
 
     def _stored(self, uid: str) -> Claim | None:
-        claim = self.wanted.find(Claim, uid)
+        claim = self.active.find(Claim, uid)
         return claim if claim is not None and _is_live(claim) and not claim.spec.release else None
 
 
 def _is_live(claim: Claim) -> bool:
-    """Report whether a claim may have, or wait for, an instance."""
+    """Report whether a claim may have an instance, or wait for one."""
     return not claim.over() and claim.metadata.deletion_timestamp is None

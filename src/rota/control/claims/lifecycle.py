@@ -1,4 +1,4 @@
-"""The status of a claim after each thing that can happen to it. Pure: nothing waits, writes or reads a clock."""
+"""The status of a claim after each event. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from rota.pools import Request
 from rota.registry import ApiError
 
 DEFAULT_WAIT_SECONDS = 120
-"""Seconds that a claim waits whose pool is not there."""
+"""Seconds that a claim waits for a pool that does not exist."""
 
 ATTENDED = "rota.dev/attended"
-"""Annotation of a claim whose maker waits for it on a connection. It is bound only while somebody does."""
+"""Annotation of a claim whose caller waits on a connection. The claim is bound only while a caller does."""
 
 UNPROCESSABLE = 422
 REFUSED = (400, 403, 413)
@@ -64,7 +64,7 @@ def is_attended(claim: Claim) -> bool:
 
 
 def expiry(claim: Claim, now: float) -> datetime | None:
-    """Return when the hold ends, unless it is renewed. A renewal in the future does not count: it would have no end."""
+    """Return the end of the lease. A renewal in the future is ignored, since the lease would never end."""
     status, renewed = claim.status, claim.spec.renew_time
     if status is None or status.bound_time is None:
         return None
@@ -83,7 +83,7 @@ def time_of(seconds: float) -> datetime:
 def unfit(
     images: Mapping[str, str], labels: Mapping[str, str], annotations: Mapping[str, str], template: InstanceTemplate
 ) -> str | None:
-    """Return why no instance of a template can be claimed with these options; None: one can."""
+    """Return the reason why no instance of a template can be claimed with these options; None: one can."""
     names = [container.name for container in template.containers]
     unknown = sorted(set(images) - set(names))
     if unknown:
@@ -159,18 +159,17 @@ def assignment(claim: Claim, instance: Instance, now: datetime, logs: dict[str, 
 
 
 def marks_at_begin(claim: Claim, instance: Instance) -> Marks:
-    """Return the changes key by key: others may be changing labels and annotations of the instance at the same time."""
+    """Return the changes of labels and annotations key by key, since others may change them at the same time."""
     spec, meta = claim.spec, instance.metadata
     return [*_put("labels", spec.labels, meta.labels), *_put("annotations", spec.annotations, meta.annotations)]
 
 
 def marks_at_end(instance: Instance, *, is_lost: bool = False, is_untouched: bool = False) -> Marks:
-    """Remove the marks of the hold, restore those that it covered, and mark an instance that must be replaced.
+    """Return the patch that undoes the hold's marks, and marks the instance as used if it must be replaced.
 
-    Without a runner, nobody but the runtime can end what a holder left running: such an instance is marked, unless it
-    is certain that the holder never got to it.
-    It is lost when its runner does not know of the hold any more, and so does not make it as new; what the holder began
-    there meanwhile ends with it, also where files are kept.
+    Without a runner, only the runtime can end what a holder left running. So the instance is marked, unless the holder
+    certainly never reached it (`is_untouched`). With a runner it is marked if the runner has lost the hold (`is_lost`)
+    and therefore does not reset the instance.
     """
     options, meta, assigned = options_of(instance), instance.metadata, instance.spec.assignment
     marks = [
@@ -183,9 +182,9 @@ def marks_at_end(instance: Instance, *, is_lost: bool = False, is_untouched: boo
 
 
 def can_be_touched(instance: Instance) -> bool:
-    """Report whether a holder gets to what runs in an instance by other ways than commands and files.
+    """Report whether a holder can change an instance by other ways than commands and files: by ports, or its options.
 
-    What was started for the holder has what the holder asked for, and ends with the hold.
+    Containers that were started with the options of a hold end with it.
     """
     return options_of(instance).changes_runs or any(one.ports for one in instance.spec.containers)
 
@@ -202,7 +201,7 @@ def _put(field: str, values: Mapping[str, str], there: Mapping[str, str]) -> Mar
 
 
 def _off(field: str, values: Mapping[str, str], covered: Mapping[str, str], there: Mapping[str, str]) -> Marks:
-    """Undo changes, except those that somebody else has changed since."""
+    """Return the patch that undoes changes, except those that another writer has changed since."""
     marks: Marks = []
     for key, value in values.items():
         if there.get(key) != value:
@@ -219,7 +218,7 @@ def _path(field: str, key: str) -> str:
 
 
 def is_about_claim(error: ApiError, *, is_new: bool) -> bool:
-    """Report whether it is the claim that was refused, or what it asks for, and not that something has changed."""
+    """Report whether a write was refused because of the claim or its options, and not because of a conflict."""
     if error.code == UNPROCESSABLE and error.causes:
         return True
     if not is_new:

@@ -1,4 +1,4 @@
-"""Callers that wait for the answer about a claim: each is answered once, or leaves before that."""
+"""Callers that wait for a claim. Each is answered once, or leaves before that."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from rota.client import Key
 
 
 class Listener(NamedTuple):
-    """A caller that waits."""
-
     uid: str
-    """The uid of the claim that it has asked for; empty: any claim of the name."""
+    """The uid of its claim; empty: any claim of the name."""
     future: asyncio.Future[Claim | None]
 
 
 class Listeners:
-    """The callers by the name of the claim. Nothing is kept of one that was answered, or has left."""
+    """The callers that wait, by the name of their claim."""
 
     def __init__(self) -> None:
         self._of: dict[Key, list[Listener]] = {}
@@ -43,12 +41,12 @@ class Listeners:
         return any(one.uid in ("", uid) and not one.future.done() for one in self._of.get(key, ()))
 
     def answer(self, key: Key, uid: str, claim: Claim | None) -> None:
-        """Answer those that have asked for this claim, or for any of the name."""
+        """Answer the callers of this claim, and those of any claim of the name."""
         for future in self._take(key, ("", uid)):
             future.set_result(claim)
 
     def gone(self, key: Key, but: str = "") -> None:
-        """Answer that there is no claim of this name, but not to those that asked for another one of it."""
+        """Answer the callers of a deleted claim with None, except those of the claim `but`."""
         asked = {one.uid for one in self._of.get(key, ())} - {but} if but else None
         for future in self._take(key, asked):
             future.set_result(None)
@@ -58,13 +56,13 @@ class Listeners:
             future.set_exception(error)
 
     def close(self, error: Exception) -> None:
-        """Answer all with an error."""
+        """Answer all callers with an error."""
         for key in tuple(self._of):
             for future in self._take(key, None):
                 future.set_exception(error)
 
     def _take(self, key: Key, uids: Collection[str] | None) -> list[asyncio.Future[Claim | None]]:
-        """Remove the callers that asked for one of these uids, all if it is None; return their futures."""
+        """Remove the callers of these uids, or all for None, and return their futures."""
         listeners = self._of.get(key, ())
         if uids is None:
             taken, left = [*listeners], []

@@ -1,4 +1,4 @@
-"""The ends of claims' holds: the instance is nobody's, and the claim is over, in one write."""
+"""The ends of claims' holds: one hand-over frees the instance and ends the claim."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NOT_FOUND = 404
 
 
 class Releases:
-    """Takes instances from the claims that have them."""
+    """Takes instances back from claims."""
 
     def __init__(
         self, executor: Executor, runs: Runs, on_ended: Callable[[str], None], drop: Callable[[str], None]
     ) -> None:
-        """`on_ended` gets the uid of a claim whose hold ends, before anybody else can have the instance.
+        """`on_ended` gets the uid of a claim whose hold ends, before the instance can be given to another.
 
-        `drop` gets it when that is written: the claim wants nothing any more.
+        `drop` gets the uid when the end is written: the claim needs nothing more.
         """
         self._executor = executor
         self._runs = runs
@@ -47,7 +47,7 @@ class Releases:
         return cast(Claim, written.ended or ended)
 
     def free(self, member: Member, assigned: Assignment) -> None:
-        """Free an instance from an assignment that no claim has any more."""
+        """Free an instance whose assignment names a claim that is over or gone."""
         ledger = self._executor.ledger(member.pool)
         for uid in ledger.holders_of(member.subject.uid):
             ledger.ended(uid)
@@ -64,13 +64,13 @@ class Releases:
             self._executor.look_again(member)
 
     async def _unassign(self, member: Member, id_: str, ends: Claim | None) -> Written:
-        """Write that an instance is nobody's."""
+        """Remove the assignment of an instance. If `ends` is given, end that claim in the same hand-over."""
         is_forgotten = self._runs.is_forgotten(member, id_)
         is_untouched = self._runs.is_untouched(member, id_)
 
         async def finish(written: Written) -> Written:
             if is_untouched:
-                # From here on its holder begins nothing more there.
+                # From here on the holder cannot begin anything more in it.
                 self._on_ended(id_)
                 if not self._runs.is_untouched(member, id_):
                     written = written._replace(instance=await self._mark(member, id_))
@@ -82,7 +82,7 @@ class Releases:
         return await self._executor.end(member, HandOver(member.subject, id_, None, ends, marks=marks), finish)
 
     async def _mark(self, member: Member, id_: str) -> Instance:
-        """Have an instance started anew: its holder got there while the end of the hold was written."""
+        """Mark an instance as used, since its holder reached it while the end of the hold was written."""
         subject = member.subject
         mark = {"metadata": {"uid": subject.uid, "annotations": {USED: id_}}}
         while True:

@@ -32,7 +32,7 @@ ASYNCHRONOUS = "asynchronous"
 EVENT_BYTES_MAX = 256 * 1024
 KEPT_MAX = 1000
 KEPT_BYTES_MAX = 64 * 1024 * 1024
-"""Asynchronous calls of one function, over or not, and the bytes of their events together."""
+"""Limits for the asynchronous calls of one function, over or not: their number, and the bytes of their events."""
 
 
 class KeptCall(NamedTuple):

@@ -26,7 +26,7 @@ WAITED_FOR = "waited-for"
 ENDED = "rota.dev/ended"
 """Annotation: the status of a call that is over, as JSON."""
 KEPT_AS = "rota.dev/kept-as"
-"""Annotation: the uid under which the log and the result of a call are kept. The Task itself has another one."""
+"""Annotation: the uid under which the log and the result of a call are kept, which is not that of the Task."""
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _status = msgspec.json.Decoder(TaskStatus).decode

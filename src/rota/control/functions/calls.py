@@ -60,9 +60,9 @@ class Calls:
         self.clock = clock
         self._served: dict[Key, ServedFunction] = {}
         self._served_by_worker: dict[str, ServedFunction] = {}
-        """By the uid of a worker."""
+        """The function of each worker, by the worker's uid."""
         self._under_way: dict[str, asyncio.Future[Called | None]] = {}
-        """By the id of a call. None: its worker is lost."""
+        """The results of calls under way, by the call's id. None: the worker is lost."""
         self._running_on: dict[str, Subject] = {}
         self.epoch = secrets.token_hex(8)
         """Identifies this process, since the numbers of calls begin anew in each."""
@@ -133,15 +133,15 @@ class Calls:
         beginning: Callable[[str], Awaitable[None]] | None = None,
         accept: Callable[[bytes], None] | None = None,
     ) -> CallOutcome:
-        """Make a call, and return its outcome. Raises `NotCalled`, also after WAIT_SECONDS_MAX without a worker.
+        """Make a call, and return its outcome. Raises `NotCalled` if it has not begun, also after WAIT_SECONDS_MAX.
 
-        `is_patient`: the call of a task, which waits without a limit. `beginning` is awaited with the worker's name
-        before the call is sent. A call whose result `accept` refuses with a ValueError has failed.
+        `is_patient`: the call is a task's, and waits for a worker without a limit. `beginning` is awaited with the
+        worker's name before the call is sent. If `accept` raises ValueError for the result, the call has failed.
         """
         key, came = Key(function.metadata.namespace, function.metadata.name), self.clock.time()
         served = self.served(function)
         try:
-            ended = await self._called_somewhere(key, served, request, is_patient=is_patient, beginning=beginning)
+            ended = await self._call_any_worker(key, served, request, is_patient=is_patient, beginning=beginning)
         except NotCalled as error:
             served.last_call = self.clock.time()
             if self._served.get(key) is served:
@@ -165,7 +165,7 @@ class Calls:
             self._listener.counted(key)
         return ended
 
-    async def _called_somewhere(
+    async def _call_any_worker(
         self,
         key: Key,
         served: ServedFunction,
@@ -174,6 +174,7 @@ class Calls:
         is_patient: bool,
         beginning: Callable[[str], Awaitable[None]] | None,
     ) -> CallOutcome:
+        """Make a call on the first worker that takes it. A worker may refuse it; then it waits for another."""
         if served.routing.is_full and not is_patient:
             raise NotCalled("TooMany", f"{WAITING_MAX} calls wait already")
         is_first = False
@@ -225,7 +226,7 @@ class Calls:
             del served.slots[id_]
 
     async def _send_and_wait(self, served: ServedFunction, worker: Worker, request: CallRequest) -> CallOutcome | None:
-        """Send a call to a worker, and return its outcome; None: it has not begun."""
+        """Send a call to a worker, and return its outcome; None: the worker did not take it."""
         started = self.clock.time()
         called = self._under_way[request.id] = asyncio.get_running_loop().create_future()
         self._running_on[request.id] = worker.subject
@@ -265,7 +266,7 @@ class Calls:
             self._runners.send(subject, CancelCall(id_))
 
     def give_up(self, id_: str, why: str) -> None:
-        """Give up a call: it ends as WorkerLost if it is under way, and as not called if it waits."""
+        """End a call now: as WorkerLost if it is under way, as not called if it waits."""
         if id_ in self._under_way:
             self.cancel(id_)
             self._complete(id_, Called(id_, "WorkerLost", message=why))
@@ -308,7 +309,7 @@ class Calls:
     def _report_changed(self, subject: Subject) -> None:
         report = self._runners.report(subject)
         if report is None:
-            self._lost(subject)
+            self._worker_lost(subject)
             return
         instance: Any = get(self._objects, Instance, subject.name, subject.namespace)
         if instance is None or instance.metadata.uid != subject.uid or instance.spec.handler is None:
@@ -349,7 +350,7 @@ class Calls:
         if worker is not None:
             worker.is_open = False
 
-    def _lost(self, subject: Subject) -> None:
+    def _worker_lost(self, subject: Subject) -> None:
         served = self._served_by_worker.pop(subject.uid, None)
         if served is not None:
             served.routing.remove_worker(subject.uid)

@@ -23,7 +23,7 @@ class LoadQueue:
         """`wake` is called for a function that may begin, or whose worker has to make room."""
         self._wake = wake
         self._began: dict[Key, float] = {}
-        """The start of each load, in that order."""
+        """The time at which each load began, the oldest first."""
         self._stays_until: dict[Key, float] = {}
         """The time until which the worker of an ended load may stay."""
         self._waiting: dict[Key, None] = {}
@@ -51,11 +51,11 @@ class LoadQueue:
         return max(0.0, self._stays_until.get(key, now) - now)
 
     def is_over(self, key: Key, now: float) -> bool:
-        """Report whether the worker of an ended load has to go."""
+        """Report whether the time of a worker after its load is over, so that it has to go."""
         return self._stays_until.get(key, now + 1.0) <= now
 
     def leave(self, key: Key, now: float) -> None:
-        """Remove a function that is deleted, or whose worker was only there to load it and has gone."""
+        """Remove a function that is deleted, or whose worker was there only to load it and is gone."""
         self._waiting.pop(key, None)
         self._began.pop(key, None)
         self._stays_until.pop(key, None)

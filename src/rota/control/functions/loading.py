@@ -1,7 +1,7 @@
 """The load state of a function's version, in its status and in memory. Pure.
 
-A version is loaded when a worker of it was ready once, and has failed when all its workers reported that they cannot
-load it. Either state stays, also without workers, until a worker reports otherwise or there is a newer version.
+A version is loaded once a worker of it was ready, and has failed once all its workers reported that they cannot load
+it. This state stays, also without workers, until a worker reports otherwise or there is a newer version.
 """
 
 from __future__ import annotations

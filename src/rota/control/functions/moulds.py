@@ -1,7 +1,7 @@
-"""Moulds for the Tasks of successful calls, which differ in few texts only.
+"""Templates of stored Tasks ("moulds") for successful calls, whose Tasks differ in a few texts only.
 
 A mould is the stored form of one such Task, with places for the name, the uid, the times, the payload and the result.
-No rule of Tasks depends on these, and a call cannot reach a bound of their fields. Field ownership names each field of
+No rule of Tasks depends on these, and a call cannot reach a bound of their fields. Field ownership lists each field of
 a result, so that results with other fields have another mould.
 """
 
@@ -27,7 +27,7 @@ MARK_BYTES = 16
 MARK_YEAR = 1971
 """The year of the times in the Task of which a mould is made."""
 MARK_MOMENT = 95_617_584_000
-"""A mould's creation time is one of the seconds after this one, in the year 5000: no real time looks the same."""
+"""A mould is made with a creation time just after this one, in the year 5000, so that no other time looks the same."""
 MARK_REVISION = 8_000_000_000_000_000_000
 
 _encode = msgspec.json.Encoder().encode
@@ -35,7 +35,7 @@ Fields = tuple[tuple[str, Any], ...]
 
 
 class _Shape(NamedTuple):
-    """The parts of a Task that are fixed in its mould, without those that follow from others."""
+    """The key of a mould: the fixed parts of its Task. Other fixed parts follow from these."""
 
     owner: str
     namespace: str
@@ -87,7 +87,7 @@ class Moulds:
         return Operation("cast", Task.api, meta.namespace, meta.name, Cast(mould, texts))
 
     def _made(self, task: Task) -> Mould | None:
-        """Make the mould of a Task's shape; None: a text to be replaced occurs elsewhere in it, too."""
+        """Make the mould of a Task's shape; None: a text that would be replaced occurs elsewhere in the Task, too."""
         meta, status, call = task.metadata, task.status, task.spec.function
         assert status is not None
         assert call is not None

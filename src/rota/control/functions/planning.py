@@ -57,7 +57,7 @@ def version_of(function: Function, code: str | None, packages: str) -> Version:
 
 
 def own(function: Function, instances: Sequence[Instance]) -> list[Instance]:
-    """Return those of the instances that a function controls."""
+    """Return the instances that a function controls."""
     uid = function.metadata.uid
     return [one for one in instances if (owner := controller_of(one)) is not None and owner.uid == uid]
 

@@ -56,7 +56,6 @@ class Failure(NamedTuple):
     message: str
     time: float
     in_a_row: int = 1
-    """The number of failures in a row."""
 
     @property
     def due(self) -> float:
@@ -120,7 +119,7 @@ class Preparer(Protocol):
         ...
 
     async def keep_load_log(self, function: Function, said: str) -> None:
-        """Write that log; an empty one removes it."""
+        """Write the log of a failed load; an empty one removes it."""
         ...
 
     async def close(self) -> None: ...
@@ -139,7 +138,7 @@ class CodePreparer:
         self._collected: float | None = None
         self._threads = ThreadPoolExecutor(UNPACKED_AT_ONCE_MAX, "rota-code")
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """By tenant."""
+        """The semaphore of each tenant."""
 
     def is_there(self, needs: Needs) -> bool:
         has_code = needs.code is None or self._code.has(needs.code)
@@ -186,7 +185,7 @@ class CodePreparer:
             self._failures.pop(key, None)
 
     async def _in_slot(self, tenant: str, do: Callable[..., object], *arguments: str) -> None:
-        """Run a function in the tenant's slot. If the caller is cancelled it goes on, and keeps the slot until then."""
+        """Run a function in the tenant's slot. If cancelled, it still runs to its end and keeps the slot until then."""
         slot = self._slots.setdefault(tenant, asyncio.Semaphore(1))
         await slot.acquire()
 

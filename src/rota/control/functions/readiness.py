@@ -57,7 +57,7 @@ def readiness(
 
 
 def not_served_here(function: Function, plane: Plane) -> Condition | None:
-    """Return the condition Ready of a function whose regions this plane does not serve; None: it serves one."""
+    """Return the condition Ready of a function if this plane serves none of its regions; None: it serves one."""
     region = region_of(function.spec.regions, plane)
     return None if isinstance(region, str) else not_ready(region.reason, region.message)
 

@@ -43,14 +43,14 @@ SWEEP_SECONDS = 60.0
 NAME_LENGTH_MAX = 40
 NAME_BYTES = 5
 UNGUESSABLE_BYTES = 8
-"""Random bytes in the name of a call whose answer everybody gets who knows that name."""
+"""Random bytes in the name of a call, if whoever knows the name gets the answer."""
 RESULT_BYTES_MAX = 64 * 1024
 """A larger result is only in the answer of the call; the Task has its digest."""
 MESSAGE_CHARACTERS_MAX = 2000
 TRIES_MAX = 3
 AGAIN = frozenset((429, 500, 502, 503, 504))
 AGAIN_SECONDS = 0.1
-"""Pause before a write that failed with one of the codes AGAIN is sent again, at most TRIES_MAX times in all."""
+"""Pause before a write is sent again that failed with one of the codes AGAIN; it is sent at most TRIES_MAX times."""
 
 
 class Identity(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from rota.runtime.interface import Subject
 
 QUEUE_SLACK = 64
-"""Entries of calls that wait no more which a queue may hold before it is compacted."""
+"""Entries of calls that do not wait any more, which a queue may hold before it is compacted."""
 
 
 class Worker:
@@ -19,7 +19,7 @@ class Worker:
         self.version = version
         self.concurrency = concurrency
         self.is_open = False
-        """True if it takes calls now."""
+        """True if the worker takes calls now."""
         self.calls: set[str] = set()
         self.stream: object = None
         """The runner's stream on which its calls were sent. A new stream means that these calls are lost."""
@@ -86,7 +86,7 @@ class Routing:
 
     @property
     def is_full(self) -> bool:
-        """The queue of callers is at its bound."""
+        """True if the queue of callers is at its bound."""
         return len(self._callers) >= self._waiting_max
 
     @property
@@ -95,7 +95,7 @@ class Routing:
 
     @property
     def is_served(self) -> bool:
-        """At least one worker takes calls, busy or not."""
+        """True if at least one worker takes calls, busy or not."""
         return any(worker.is_open for worker in self._workers.values())
 
     def open_workers(self) -> set[str]:

@@ -17,7 +17,7 @@ from rota.control.functions.scaling import FunctionAutoscaler
 
 NOTHING = Raw()
 BEGUN_MAX = 1000
-"""The last calls of one function that are remembered, for those who follow its logs."""
+"""The number of last calls of one function that are remembered, for clients that follow its logs."""
 
 Outcome = Literal["Succeeded", "Failed", "Timeout", "Cancelled", "WorkerLost"]
 
@@ -95,10 +95,10 @@ class ServedFunction:
         self.tried_with: tuple[str, ...] | None = None
         """The resourceVersions of the function's references when its newest version last failed to load."""
         self.succeeded = self.failed = 0
-        """Calls since the last write of the status."""
+        """The number of calls that succeeded, and that failed, since the last write of the status."""
         self.last_call = 0.0
         self.is_found = False
-        """The workers from before this process have been counted."""
+        """True if the workers from before this process have been counted."""
         self.begun: deque[BegunCall] = deque(maxlen=BEGUN_MAX)
         self.slots: dict[str, asyncio.Future[Worker]] = {}
         """A future for each waiting call, by its id."""

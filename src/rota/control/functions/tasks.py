@@ -36,9 +36,9 @@ class FunctionCaller(Protocol):
         ...
 
     def queue(self, task: Task, function: Function, begun: OnBegun, ended: OnEnded) -> None:
-        """Call the function of a task that may run now. Called again meanwhile, it has no effect.
+        """Call the function of a task, unless its call is under way.
 
-        `begun` is awaited with the worker's name before the call begins, `ended` is called with its outcome.
+        `begun` is awaited with the worker's name before the call begins, and `ended` is called with its outcome.
         """
         ...
 
@@ -61,12 +61,12 @@ class CalledTasks:
     """The attempts that are under way."""
 
     def __init__(self, calls: Calls, archive: Archive, wake: Callable[[Key], None]) -> None:
-        """`wake` has a task reconciled whose call could not be made."""
+        """`wake` reconciles a task whose call could not be made."""
         self._calls = calls
         self._wake = wake
         self._archive = archive
         self._attempts: dict[str, asyncio.Task[None]] = {}
-        """By the uid of the task."""
+        """The attempt of each task, by the task's uid."""
         self._keys: dict[str, Key] = {}
         self._begun: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""CallWrites of one iteration of the event loop, sent together. Each succeeds or fails on its own."""
+"""Writes of one iteration of the event loop, sent together. Each succeeds or fails on its own."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""A backend on which each write of what is there has an answer, though the connection is cut or the server restarts.
+"""A backend that repeats a write until its result is known, also when the connection is cut or the server restarts.
 
-A write whose answer was lost may have been carried out. It is sent again until the server answers: each has a
-precondition that holds once, so that it has its effect once. If it is refused then, the objects are read again: what is
-as the write leaves it was written, and otherwise whoever decides anew sees them as they are.
+A write whose answer was lost may have been carried out. It is sent again until the server answers. Each write has a
+precondition that holds only once, so that a copy has no second effect. If a copy is refused, the objects are read: if
+they are as the write leaves them, an earlier copy was carried out; otherwise the caller gets the refusal.
 
-The binder cannot do without it. A binding that was not written is lost to it: the request waits again, and is given
-another instance, on which it would run a second time.
+The binder cannot do without it. A binding that was not written is lost to the binder: the request waits again, and is
+given another instance, on which it would run a second time.
 
-Never: sends a create again, which is found by its name.
+Never: repeats the creation of an object, which its creator finds by its name.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from rota.registry import Answer, ApiError, Operation
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 0.02
-"""The first copy is sent at once, the next one after this, and each later one after twice the time."""
+"""Pause before the third copy of a write. The second is sent at once; the pause doubles for later ones."""
 AGAIN_SECONDS_MAX = 1.0
 OUT_OF_ORDER = frozenset((429, 500, 502, 503, 504))
-"""Refusals that say nothing of what came of an earlier copy of a write."""
+"""Status codes that do not show whether an earlier copy of a write was carried out."""
 
 
 class Doubt:
@@ -55,7 +55,7 @@ class Doubt:
 
 
 class Answered(Wrapped):
-    """A backend around another, whose reads and writes go on until they are answered or refused."""
+    """A backend that repeats reads and writes until they are answered or refused."""
 
     def __init__(self, backend: Backend, clock: Clock) -> None:
         super().__init__(backend)
@@ -96,7 +96,7 @@ class Answered(Wrapped):
                 ]
 
     async def _resolved(self, operation: Operation, refused: ApiError, doubt: Doubt) -> Answer | ApiError:
-        """Return what came of a write that was refused when it was sent again."""
+        """Return the result of a write whose repetition was refused."""
         if doubt.remains(refused):
             try:
                 return (await self._write((operation,), True, doubt))[0]
@@ -106,7 +106,7 @@ class Answered(Wrapped):
         return found[0] if found is not None else refused
 
     async def _as_written(self, operations: Sequence[Operation], doubt: Doubt) -> Sequence[Answer] | None:
-        """Read again what was to be written; return it if it is as these operations leave it."""
+        """Read the objects of a write, and return them if they are as the write leaves them, or None if not."""
         while True:
             try:
                 found = [await self.get(one.kind, one.namespace, one.name) for one in operations]

@@ -1,4 +1,4 @@
-"""The order in which tasks, or claims, came to their queues."""
+"""The order of arrival of tasks, or of claims, in the queues of pools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rota.client import Key
 from rota.control.holds.named import ByName
 
 ARRIVALS_PER_SECOND = 1_000_000
-"""Arrivals are told apart by what is stored of them, which is microseconds."""
+"""Arrivals differ by at least a microsecond, which is as much as is stored of them."""
 
 
 class Queued(Protocol):
@@ -32,7 +32,7 @@ class Queueing(Protocol):
 
 
 class Arrivals(ByName[float]):
-    """Arrivals that are not stored yet, by the uid of who came. No two are the same: stored, they are the order."""
+    """The times of arrival that are not stored yet, by uid. No two are the same, since stored ones decide the order."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Arrivals(ByName[float]):
         self._last = 0
 
     def restore(self, stored: Iterable[Queueing], new: Iterable[Queueing]) -> None:
-        """Have whoever comes from now on come later than those, whatever clock theirs are from; then take new ones."""
+        """Have new arrivals come after all stored ones, whatever clock those are from. `new` objects arrive first."""
         for obj in stored:
             if obj.status is not None and obj.status.arrival is not None:
                 self._last = max(self._last, _ticks(obj.status.arrival.timestamp()))
@@ -48,12 +48,12 @@ class Arrivals(ByName[float]):
             self.when(obj)
 
     def next(self) -> float:
-        """Return when somebody comes now."""
+        """Return the time of a new arrival."""
         self._last = max(_ticks(self._now()), self._last + 1)
         return self._last / ARRIVALS_PER_SECOND
 
     def when(self, obj: Queueing) -> float:
-        """Return when an object came: what is stored, else when it was first seen."""
+        """Return the arrival of an object: the stored one, else the time at which the object was first reconciled."""
         if obj.status is not None and obj.status.arrival is not None:
             return obj.status.arrival.timestamp()
         meta = obj.metadata
@@ -65,7 +65,7 @@ class Arrivals(ByName[float]):
 
 
 def _created(obj: Queueing) -> tuple[float, int]:
-    """Order new objects by when they were created: by the second, then by the revision that they still have."""
+    """Return the sort key of new objects: the second of their creation, then their revision."""
     meta = obj.metadata
     created = meta.creation_timestamp.timestamp() if meta.creation_timestamp is not None else 0.0
     return created, int(meta.resource_version) if meta.resource_version.isdecimal() else 0

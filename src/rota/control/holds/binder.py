@@ -1,10 +1,10 @@
-"""The beginning of holds: from the binding that a ledger has decided to the hold that is written, or to another try.
+"""The beginning of holds: each binding that a ledger has decided is written, or the request is tried again.
 
-A binding is made into a hand-over when it is written, by the state of then. What came of it is for the ledger:
+A binding becomes a hand-over when it is written, by the objects as they are then. The ledger gets the result:
 
     written                     `bound`: the request holds the instance, unless it was cancelled meanwhile
-    a race (404, 409, 422)      `lost`: another instance is tried at once; this one is read again in a moment
-    the request is at fault     `refused`: it is dropped, and whoever made it gets the answer
+    a race (404, 409, 422)      `lost`: another instance is tried at once; this one is read again after a moment
+    the request is at fault     `refused`: the request is dropped, and its caller gets the error
     the server is at fault      `lost`, after a pause
 """
 
@@ -32,16 +32,16 @@ LOOK_AGAIN_SECONDS = 0.02
 RETRY_SECONDS = 1.0
 """Pause after an error of the server that no object caused."""
 LOST_RACE = frozenset((404, 409, 422))
-"""Refusals of a change of an instance that is not in the expected state."""
+"""Status codes of a write that was refused because the instance is not in the expected state."""
 STATUS_RACE = LOST_RACE - {422}
-"""Refusals of a status whose object has changed. A status refused with 422 is invalid, and is not among them."""
+"""Status codes of a status write that was refused because its object has changed. Not 422: an invalid status."""
 
 
 Finish = Callable[[Written], Awaitable[Written]]
 
 
 class Binder:
-    """Writes bindings, and other hand-overs: one at a time for each instance.
+    """Writes bindings and other hand-overs, one at a time for each instance.
 
     The precondition of a second one would refuse it, and its request would try again a moment later. So what is bound
     to an instance that is changing hands is written after that: several tasks enter a lane by one write.
@@ -51,14 +51,14 @@ class Binder:
         self._executor = executor
         self._writes = writes
         self._waiting: dict[str, list[tuple[PoolKey, Binding]]] = {}
-        """By the uid of an instance that is changing hands, the bindings that are written after that."""
+        """Bindings that wait until another hand-over of their instance is written, by the instance's uid."""
 
     def bind(self, pool: PoolKey, binding: Binding) -> None:
-        """Write a binding with the other writes of this turn."""
+        """Write a binding with the other writes of this iteration of the event loop."""
         self._writes.add(partial(self._begin, pool, binding), partial(self._receive, pool, binding))
 
     def hand_over(self, member: Member, handover: HandOver) -> None:
-        """Write a hand-over that no binding asks for. Until it is written, no other one of the instance is."""
+        """Write a hand-over without a binding. Other hand-overs of the instance wait until it is written."""
         member.is_changing_hands = True
 
         def receive(_: HandOver, result: Result) -> None:
@@ -87,7 +87,7 @@ class Binder:
 
     def _begin(self, pool: PoolKey, binding: Binding) -> HandOver | None:
         member = self._executor.members.get(binding.instance)
-        stored = self._holders(binding).being_stored(binding.request.id)
+        stored = self._holders(binding).creation_under_way(binding.request.id)
         if stored is not None:
             stored.add_done_callback(lambda _: self.bind(pool, binding))
             return None
@@ -124,7 +124,7 @@ class Binder:
     def _written(self, pool: PoolKey, binding: Binding, handover: HandOver, written: Written) -> None:
         holders, member = self._holders(binding), self._executor.members.get(binding.instance)
         if written.begun is None and not holders.by_instance:
-            # Where the backend is not atomic, that the request has the instance is written next.
+            # The backend is not atomic: the status of the task is written next.
             self.bind(pool, binding)
         else:
             if member is not None and written.instance is not None:
@@ -138,7 +138,7 @@ class Binder:
     def _lose(
         self, pool: PoolKey, binding: Binding, error: ApiError | None = None, *, instance_taken: bool = True
     ) -> None:
-        """Bring a request back to its place."""
+        """Put a request back into the queue, at its place."""
         self._executor.ledger(pool).lost(binding, instance_taken=instance_taken)
         self._executor.carry_out(pool)
         self._holders(binding).not_begun(binding, error)
@@ -146,7 +146,7 @@ class Binder:
             self._not_changed_hands(binding.instance)
 
     def _refuse(self, pool: PoolKey, binding: Binding, error: ApiError) -> None:
-        """Drop a request; its instance is as free as before."""
+        """Drop a request. Its instance stays as free as it was."""
         self._holders(binding).refused(binding.request, error)
         self._executor.ledger(pool).refused(binding)
         self._executor.carry_out(pool)
@@ -162,7 +162,7 @@ class Binder:
         self._executor.update(member)
 
     def _not_changed_hands(self, instance: str) -> None:
-        """Read an instance again that somebody else may have taken; what has waited for it tries another one."""
+        """Read an instance again whose hand-over failed. Bindings that waited for it try other instances."""
         member = self._executor.members.get(instance)
         if member is not None:
             member.is_changing_hands = False
@@ -173,7 +173,7 @@ class Binder:
     # Tries.
 
     def _pause_after(self, error: ApiError, handover: HandOver, what: str) -> float:
-        """Return the seconds until something is tried again that was refused."""
+        """Return the seconds before a refused write is tried again."""
         changes_hands = handover.subject is not None
         if error.code not in (LOST_RACE if changes_hands else STATUS_RACE):
             log.warning("%s: %s", what, error)

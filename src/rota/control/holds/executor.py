@@ -1,10 +1,10 @@
-"""The executor: brings events to the ledgers of pools, and carries their effects out.
+"""The executor: it brings events to the ledgers of pools, and carries out what they decide.
 
-Who holds an instance exclusively is what `spec.assignment` of the Instance says. An instance that is given to the
-tasks of its pool (its lane) says so once; which tasks run on it is what their statuses say. So all that the executor
-knows can be read again after a restart.
+`spec.assignment` of an Instance names the claim that holds it, or says that it is given to the tasks of its pool (the
+lane). In the lane, the statuses of tasks say which of them run on it. So all that the executor knows can be read again
+after a restart.
 
-Tasks and claims each have a `Holders` here, which says what is written when a hold begins.
+Tasks and claims each have a `Holders` here, which returns the write that begins a hold.
 """
 
 from __future__ import annotations
@@ -40,55 +40,58 @@ from rota.runtime.runner.messages import Report, ResetPolicy
 log = logging.getLogger(__name__)
 
 PACE_BINDINGS = 64
-"""Number of recent bindings from which a pool's pace of giving instances is estimated."""
+"""Recent bindings of a pool from which its pace is estimated."""
 PACE_SECONDS_MIN = 0.1
 WAIT_SECONDS_MAX = 60.0
-"""The longest wait that somebody is told to come back after."""
+"""The longest estimate of a wait."""
 BLAMED_MAX = 1000
 
 
 class Holders(Protocol):
-    """The holds of one kind: what is written when they begin, and what follows from that.
+    """Tasks or claims, as the executor sees them: `tasks.attempts.Attempts` and `claims.holds.ClaimHolds`.
 
-    `tasks.attempts.Attempts` and `claims.holds.ClaimHolds` are the two.
+    `begin` returns the write that begins a hold. Most other methods report events to them.
     """
 
     by_instance: bool
-    """True: the assignment of an instance says which of them holds it. False: their own statuses say that."""
+    """True: the assignment of the instance is the record of each hold. False: the statuses of the holders are."""
 
     def restore(self) -> None:
-        """Bring to the ledgers who holds what, and who waits, by what is stored."""
+        """Fill the ledgers from the stored objects: holders and waiting requests."""
         ...
 
-    def being_stored(self, uid: str) -> asyncio.Future[None] | None:
-        """Return the future of the creation of a holder that is just being created; its hold begins after that."""
+    def creation_under_way(self, uid: str) -> asyncio.Future[None] | None:
+        """Return a future for the creation of the holder if that is under way. The hold is written after that."""
         ...
 
     def begin(self, member: Member, binding: Binding) -> HandOver | None:
-        """Return what is written when a hold begins; None: the instance cannot be given to it any more.
+        """Return the write that begins a hold; None: the instance cannot be given to this request any more.
 
-        Raises `ApiError` if the request can never be given an instance, or wants none any more.
+        Raises `ApiError` if the request can never be given an instance, or does not want one any more.
         """
         ...
 
     def begun(self, binding: Binding, handover: HandOver, written: Written, member: Member | None) -> None:
-        """Take a hold that is written. Without a member it is not held: it was cancelled, or the instance is gone."""
+        """Called when the beginning of a hold is written.
+
+        `member` is None if there is no hold: the request was cancelled, or the instance is gone.
+        """
         ...
 
     def is_at_fault(self, handover: HandOver, error: ApiError) -> bool:
-        """Report whether a begin was refused for what the request asks for. If so, it is not tried again."""
+        """Report whether the beginning of a hold was refused because of the request, so that no retry can succeed."""
         ...
 
     def refused(self, request: Request, error: ApiError) -> None:
-        """Drop a request that can never be given an instance."""
+        """Called when a request can never be given an instance, and is dropped."""
         ...
 
     def not_begun(self, binding: Binding, error: ApiError | None) -> None:
-        """Take that a binding was not written: its request waits again, or has another one, unless it was cancelled."""
+        """Called when a binding was not written. Unless cancelled, the request waits again, or has another binding."""
         ...
 
     def give_back(self, pool: PoolKey, request: Request, instance: str) -> None:
-        """End a hold that was written after its request had been cancelled."""
+        """End a hold that was written after its request was cancelled."""
         ...
 
     def name_of(self, uid: str) -> str | None:
@@ -96,31 +99,31 @@ class Holders(Protocol):
         ...
 
     def recall(self, instance: str, request: str) -> None:
-        """Ask an instance to return a request that it has not begun."""
+        """Ask a runner to return a request that it has not begun."""
         ...
 
     def lost(self, request: Request, instance: str) -> None:
-        """Take that a request has lost the instance that it held."""
+        """Called when a request has lost the instance that it held."""
         ...
 
     def assigned(self, member: Member, assignment: Assignment) -> None:
-        """Take that an instance says that one of them holds it."""
+        """Called when an instance is updated that is assigned to this kind."""
         ...
 
     def held_by_another(self, member: Member) -> None:
-        """Take that an instance says that one of another kind holds it."""
+        """Called when an instance is updated that is assigned to another kind."""
         ...
 
     def appeared(self, member: Member) -> None:
-        """Take an instance that was not known."""
+        """Called when an instance is first observed."""
         ...
 
     def vanished(self, instance: str) -> None:
-        """Forget an instance that is gone, by its uid."""
+        """Called when an instance is gone, with its uid."""
         ...
 
     def pool_gone(self, pool: PoolKey) -> None:
-        """Drop the metrics of a pool that is gone."""
+        """Called when a pool is gone: drop its metrics."""
         ...
 
 
@@ -130,14 +133,14 @@ class Executor:
     def __init__(self) -> None:
         self.ledgers: dict[PoolKey, Ledger] = {}
         self.members: dict[str, Member] = {}
-        """By the instance's uid."""
+        """All instances that can be held, by uid."""
         self._of: dict[PoolKey, set[str]] = {}
         self._by_name: dict[Key, str] = {}
         self._holders: dict[str, Holders] = {}
-        """By the kind of the assignment."""
+        """The holders of each kind of assignment."""
         self._works: set[asyncio.Task[None]] = set()
         self._blamed: dict[str, str] = {}
-        """By the id of an attempt, the reason why its instance was ended."""
+        """The reason why the instance of each of these attempts was ended, by the attempt's id."""
         self._memory: Memory | None = None
         self._events: Recording | None = None
         self._client: Client | None = None
@@ -145,11 +148,11 @@ class Executor:
         self._clock: Clock | None = None
         self._depths: dict[PoolKey, int] = {}
         self._completed: dict[PoolKey, int] = {}
-        """Tasks that have ended, and are not in the pool's status yet."""
+        """The number of ended tasks that the pool's status does not count yet."""
         self.writes = Writes(self)
         self._binder = Binder(self, self.writes)
         self._paces: dict[PoolKey, deque[float]] = {}
-        """By pool, the times at which instances were last given to a holder."""
+        """The times of the last bindings of each pool."""
         self._reset_listeners: list[Callable[[PoolKey, float], None]] = []
         self._demand_listeners: list[Callable[[PoolKey], None]] = []
 
@@ -159,11 +162,11 @@ class Executor:
         self._holders[kind] = holders
 
     def on_reset(self, listener: Callable[[PoolKey, float], None]) -> None:
-        """Call it with the seconds between the end of a hold and the moment when the instance can be held again."""
+        """Call `listener` when an instance can be held again, with the seconds since the end of its last hold."""
         self._reset_listeners.append(listener)
 
     def on_demand(self, listener: Callable[[PoolKey], None]) -> Callable[[], None]:
-        """Call it when more, or fewer, wait for an instance of a pool. Returns how to end that."""
+        """Call `listener` when the number of waiting requests of a pool changes. Returns a function that ends that."""
         self._demand_listeners.append(listener)
         return lambda: self._demand_listeners.remove(listener)
 
@@ -198,7 +201,7 @@ class Executor:
         return self._objects is not None
 
     def prepare(self, context: Context) -> None:
-        """Read what was given to whom before this process began. Nothing is given to anybody before that."""
+        """Restore the ledgers from the stored objects, once. No instance is given to a request before that."""
         if self._objects is not None:
             return
         self._client, self._objects, self._memory = context.client, context.objects, context.memory
@@ -215,7 +218,7 @@ class Executor:
     # Losses that are the holder's own fault.
 
     def blame(self, instance: Instance, why: str) -> None:
-        """An instance is ended for what its holders did: losing it is their own failure."""
+        """Note that an instance is ended because of its holders: their attempts then fail, and are not lost."""
         member = self.members.get(instance.metadata.uid)
         for id_ in member.sent if member is not None else ():
             self._blamed[id_] = why
@@ -223,7 +226,7 @@ class Executor:
             del self._blamed[next(iter(self._blamed))]
 
     def judged(self, outcome: Outcome) -> Outcome:
-        """Return an outcome, as a failure if the worker was lost by the task's own fault."""
+        """Return an outcome, turned into a failure if the task itself caused the loss of its worker."""
         why = self._blamed.get(outcome.id) if outcome.reason == "WorkerLost" else None
         return outcome if why is None else msgspec.structs.replace(outcome, reason="Failed", message=why)
 
@@ -236,35 +239,35 @@ class Executor:
         return ledger
 
     def waiting(self, pool: WorkerPool) -> int:
-        """Count those that wait for an instance of a pool."""
+        """Return the number of requests that wait for an instance of a pool."""
         ledger = self.ledgers.get(PoolKey(pool.metadata.namespace, pool.metadata.name))
         return ledger.depth if ledger is not None else 0
 
     def completed(self, pool: WorkerPool) -> int:
-        """Count the tasks of a pool that have ended and are not in its status yet."""
+        """Return the number of ended tasks that the status of a pool does not count yet."""
         return self._completed.get(PoolKey(pool.metadata.namespace, pool.metadata.name), 0)
 
     def complete(self, pool: PoolKey) -> None:
-        """Count a task that has ended, if its pool is there to say so."""
+        """Count an ended task for the status of its pool, if the pool exists."""
         if pool.kind == WorkerPool.api.name and not self._is_gone(pool):
             self._completed[pool] = self._completed.get(pool, 0) + 1
 
     def counted(self, pool: WorkerPool, number: int) -> None:
-        """Note the number of completed holds that the pool's status has now."""
+        """Subtract ended tasks that the status of a pool counts now."""
         key = PoolKey(pool.metadata.namespace, pool.metadata.name)
         left = self._completed.pop(key, 0) - number
         if left:
             self._completed[key] = left
 
     def forget(self, pool: PoolKey) -> None:
-        """A pool is gone."""
+        """Forget a deleted pool."""
         self._completed.pop(pool, None)
         for holders in self._holders.values():
             holders.pool_gone(pool)
         self._tidy(pool)
 
     def forget_if_gone(self, pool: PoolKey) -> None:
-        """Drop the metrics of a pool that is gone: some of what it had under way ends, and is counted, after it."""
+        """Drop the metrics of a deleted pool: tasks and claims that end after the deletion have added to them again."""
         if self._is_gone(pool):
             for holders in self._holders.values():
                 holders.pool_gone(pool)
@@ -275,7 +278,7 @@ class Executor:
         return not self._objects.has(WorkerPool.api, pool.namespace, pool.name)
 
     def wait_estimate(self, pool: PoolKey) -> float:
-        """Estimate the seconds until a request that comes now is served, by how often one was lately."""
+        """Estimate the seconds that a new request waits, from the pace of the last bindings."""
         ledger, pace = self.ledgers.get(pool), self._paces.get(pool)
         if ledger is None or not pace:
             return WAIT_SECONDS_MAX
@@ -283,7 +286,7 @@ class Executor:
         return min((ledger.depth + 1) / rate, WAIT_SECONDS_MAX)
 
     def _tidy(self, pool: PoolKey) -> None:
-        """Keep nothing of a pool that has no instances and for which nobody waits."""
+        """Drop the ledger of a pool without instances and requests."""
         ledger = self.ledgers.get(pool)
         if ledger is not None and pool not in self._of and ledger.is_empty:
             del self.ledgers[pool]
@@ -294,7 +297,7 @@ class Executor:
     # Instances.
 
     def observe(self, instance: Instance, report: Report | None, reset: ResetPolicy, *, is_ready: bool) -> None:
-        """Take an instance that can be held, as it is now."""
+        """Take an instance that can be held, as it is now, with the last report of its runner."""
         uid, key = instance.metadata.uid, Key(instance.metadata.namespace, instance.metadata.name)
         owner = controller_of(instance)
         if owner is None:
@@ -314,7 +317,7 @@ class Executor:
         if report is None or (member.report is not None and report.run != member.report.run):
             member.sent.clear()
         member.report, member.reset, member.is_ready = report, reset, is_ready
-        # Whoever read it may have begun before it was given to another.
+        # This instance may have been read before its last hand-over.
         member.learn(instance)
         self.update(member)
         if is_new:
@@ -342,14 +345,14 @@ class Executor:
         return self.members.get(member.subject.uid) is member
 
     def update(self, member: Member) -> None:
-        """Bring the ledger to what an instance says of itself."""
+        """Bring the ledger up to date with the assignment of an instance."""
         if member.is_changing_hands or not self.is_known(member):
             return
         uid, assigned = member.subject.uid, member.assignment
         ledger = self.ledger(member.pool)
         if assigned is None:
             if ledger.holders_of(uid):
-                # Somebody else has taken it from its holder.
+                # Another writer has removed the assignment.
                 ledger.taken(uid)
             self._time_reset(member)
         else:
@@ -363,7 +366,7 @@ class Executor:
         self.carry_out(member.pool)
 
     def reopen(self, member: Member) -> None:
-        """Tell the ledger what an instance can be given for."""
+        """Update the ledger: the requests that an instance can be given to."""
         opened = member.opened
         if opened and not self.is_owned(member):
             opened = type(opened).CLOSED
@@ -371,7 +374,7 @@ class Executor:
         self.ledger(member.pool).open(member.subject.uid, opened, reopened=member.reopened, slots=slots)
 
     def holders_of(self, instance: Instance) -> list[str]:
-        """Name those that hold an instance, such as `task build`, the first one first."""
+        """Name the holders of an instance, such as `task build`, the first one first."""
         assigned, member = instance.spec.assignment, self.members.get(instance.metadata.uid)
         if assigned is None:
             return []
@@ -381,7 +384,7 @@ class Executor:
         return [f"{assigned.kind.lower()} {name}" for name in names or [assigned.name]]
 
     def is_owned(self, member: Member) -> bool:
-        """Report whether it is of the pool, or of the task, that has this name now, and not of one that is gone."""
+        """Report whether the owner of an instance, a pool or a task, still exists, and is not a namesake."""
         return self._objects is not None and made_for(self._objects, member.instance) is not None
 
     def _time_reset(self, member: Member) -> None:
@@ -396,7 +399,7 @@ class Executor:
             member.was_held, member.free_since = False, None
 
     def look_again(self, member: Member) -> None:
-        """Read an instance once more in a moment: nobody else tells that it is free still."""
+        """Read an instance again after a moment: if it is still free, no watch event says so."""
 
         def look() -> None:
             known = self.members.get(member.subject.uid)
@@ -438,7 +441,7 @@ class Executor:
             self._tidy(pool)
 
     def holders(self, request: Request) -> Holders:
-        """Return the holds of the kind that a request is of."""
+        """Return the holders of the kind of a request."""
         return self._holders[request.kind]
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -455,7 +458,7 @@ class Executor:
     # Writing.
 
     def hand_over(self, member: Member, handover: HandOver) -> None:
-        """Write a hand-over that no binding asks for. Until it is written, no other one of the instance is."""
+        """Write a hand-over without a binding. Other hand-overs of the instance wait until it is written."""
         self._binder.hand_over(member, handover)
 
     async def end(self, member: Member, handover: HandOver, finish: Finish) -> Written:
@@ -463,12 +466,12 @@ class Executor:
         return await self._binder.end(member, handover, finish)
 
     def wake(self, kind: Kind, key: Key) -> None:
-        """Have an object reconciled."""
+        """Have the controller of an object reconcile it."""
         if self._memory is not None:
             self._memory.wake(kind.key(*key))
 
     def expect(self, obj: Any) -> None:
-        """Expect news of this object's status: it is the echo of a write of our own."""
+        """Ignore the next watch event with this status: it is the echo of a write of our own."""
         assert self._memory is not None
         self._memory.expect(id_of(obj), obj.status)
 
@@ -477,7 +480,7 @@ class Executor:
         self._memory.unexpect(id_of(obj))
 
     async def pause(self, error: ApiError, what: str) -> None:
-        """Wait before something is tried again that was refused, unless it was a race."""
+        """Wait before a refused write is tried again; not after a lost race."""
         if error.code not in LOST_RACE:
             log.warning("%s: %s", what, error)
             await sleep(self.clock, RETRY_SECONDS)

@@ -1,7 +1,7 @@
-"""Hand-overs: one hold ends, another begins. In one commit where the backend is atomic.
+"""Hand-overs: the write that ends one hold of an instance and begins another, in one commit if the backend is atomic.
 
-Where it is not, the writes follow each other, and each is true whatever becomes of the next: the end of a hold is
-written before the instance is another's, and the instance is a holder's before the holder's status says so.
+Otherwise the writes follow each other, in an order in which each is true even if the next one fails: the status of the
+old holder, then the assignment of the instance, then the status of the new holder.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from rota.runtime.interface import Subject
 
 
 class HandOver(NamedTuple):
-    """One write of holders, and of the instance if that changes hands."""
+    """One write of holders, and of the instance if its assignment changes."""
 
     subject: Subject | None = None
-    """The instance that changes hands. None: it stays with the tasks of its pool."""
+    """The instance whose assignment changes; None: it stays with the tasks of its pool."""
     before: str | None = None
-    """The id of the assignment that the instance has; None: it has none."""
+    """The id of the present assignment; None: there is none. It is the precondition of the write."""
     after: Assignment | None = None
     ends: Object | None = None
     """The holder whose hold ends, with its new status."""
     begins: Object | None = None
     """The holder whose hold begins, with its new status."""
     is_new: bool = False
-    """True: the holder that begins is created by this."""
+    """True: the write creates the holder whose hold begins."""
     marks: Sequence[dict[str, Any]] = ()
     """Other changes of the instance, as operations of a JSON patch."""
 
@@ -44,7 +44,7 @@ class HandOver(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The objects as they were written; None: this one was not."""
+    """The written objects; None: this one was not written."""
 
     instance: Instance | None
     ended: Any = None
@@ -55,7 +55,7 @@ Result = Written | ApiError
 
 
 def operations(client: Client, handover: HandOver) -> list[Operation]:
-    """Return the operations of a hand-over: all of them are written, or none."""
+    """Return the operations of a hand-over. The server carries out all or none."""
     found = [_instance_write(client, handover)] if handover.subject is not None else []
     if handover.ends is not None:
         found.append(status_write(client, handover.ends))
@@ -77,10 +77,10 @@ def result(made: Sequence[Operation], answers: Sequence[Answer | ApiError], hand
 
 
 async def write_in_steps(client: Client, handover: HandOver) -> Written:
-    """Write a hand-over of an instance where that and its holders cannot be written together.
+    """Write a hand-over of an instance in several writes, for a backend that is not atomic.
 
-    The holder that begins is not written. Raises `ApiError`: 404, 409 or 422 when an object is not in the expected
-    state.
+    The holder whose hold begins is not written: the caller does that next. Raises `ApiError`: 404, 409 or 422 if an
+    object is not in the expected state.
     """
     assert handover.subject is not None
     ended = await client.update_status(handover.ends) if handover.ends is not None else None
@@ -90,7 +90,7 @@ async def write_in_steps(client: Client, handover: HandOver) -> Written:
 
 
 def creation(obj: Object) -> Operation:
-    """Return the operation that creates an object with its uid and its status. Only in process."""
+    """Return the creation of an object with uid and status, which only the registry in this process takes."""
     meta = obj.metadata
     body = to_dict(msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, uid="")))
     return Operation("create", obj.api, meta.namespace, "", body, WriteOptions(uid=meta.uid, with_status=True))
@@ -110,7 +110,7 @@ def _amendment(handover: HandOver) -> Operation:
     spec = {"assignment": msgspec.to_builtins(after) if after is not None else None}
 
     def test(metadata: Mapping[str, msgspec.Raw], spec: Mapping[str, msgspec.Raw]) -> bool:
-        # An instance that is being deleted is given to nobody, even if that is not known here yet.
+        # An instance that is being deleted is not given away, even if its deletion has not been read yet.
         is_free = handover.before is not None or "deletionTimestamp" not in metadata
         return _held_by(spec) == handover.before and is_free
 

@@ -1,4 +1,4 @@
-"""The instances that can be held, as they were last read."""
+"""Instances that can be held, with their last reports."""
 
 from __future__ import annotations
 
@@ -30,21 +30,22 @@ class Member(msgspec.Struct, eq=False):
     pool: PoolKey
     instance: Instance
     report: Report | None
-    """The last report of its runner; None: it is not connected, or there is none."""
+    """The last report of its runner; None: it has no runner, or the runner is not connected."""
     reset: ResetPolicy
     is_ready: bool
     sent: set[str] = msgspec.field(default_factory=set)
     """The attempts that were sent to its runner on the present stream."""
     ends: int = 0
-    """Ends of attempts on it that are being written."""
+    """The number of attempts on it whose ends are being written."""
     was_held: bool = False
     free_since: float | None = None
-    """The time at which its last hold ended; None once it can be held again. The time between is that of the reset."""
+    """The time at which its last hold ended; None: it is held, or can be held again. The reset is in between."""
     is_changing_hands: bool = False
-    """A hand-over of it is being written. Only the binder, which writes it, sets this, and looks at it afterwards."""
+    """A hand-over of it is being written. Only the binder, which writes it, sets this. It evaluates the assignment
+    afterwards."""
 
     def learn(self, instance: Instance) -> None:
-        """Take the instance as it is now, unless a later state of it is known: news may come late."""
+        """Take the present state of the instance, unless a later one is known, since watch events may be late."""
         if _age(instance) >= _age(self.instance):
             self.instance = instance
 
@@ -60,7 +61,7 @@ class Member(msgspec.Struct, eq=False):
 
     @property
     def is_claimed(self) -> bool:
-        """Report whether a claim holds it: it got it after the ends of all tasks there were written."""
+        """Report whether a claim holds it. Then the ends of all tasks on it are written."""
         assigned = self.instance.spec.assignment
         return assigned is not None and assigned.kind == "Claim"
 
@@ -70,14 +71,14 @@ class Member(msgspec.Struct, eq=False):
 
     @property
     def is_made_ready(self) -> bool:
-        """Report whether a claim has to wait for it: it is started anew, or rid of what ran the code of tasks."""
+        """Report whether a claim waits until it is made ready: started anew, or rid of what ran the code of tasks."""
         worker = self.instance.spec.worker
         keeps_code = self.reset == "Keep" and worker is not None and worker.type == "python"
         return keeps_code or is_restarted_for(self.instance)
 
     @property
     def opened(self) -> Opened:
-        """Return the requests that it can be given to."""
+        """Return the kind of requests that it can be given to now."""
         if not self.is_ready or is_draining(self.instance) or is_used(self.instance):
             return Opened.CLOSED
         if self.assignment is not None and self.lane is None:
@@ -95,11 +96,11 @@ class Member(msgspec.Struct, eq=False):
 
     @property
     def reopened(self) -> Opened:
-        """Return the requests that it can be given to when a task has ended on it."""
+        """Return the kind of requests that it can be given to after the end of a task."""
         return {"Keep": Opened.WHOLE, "Clean": Opened.JOBS, "Recreate": Opened.CLOSED}[self.reset]
 
 
 def _age(instance: Instance) -> tuple[int, int]:
-    """Return what grows with each change: marks change without a new generation."""
+    """Return a sort key that grows with each change. The generation alone does not grow when marks change."""
     meta = instance.metadata
     return meta.generation, int(meta.resource_version) if meta.resource_version.isdecimal() else 0

@@ -1,4 +1,4 @@
-"""Things of objects, by an id of their own, and found by the name of the object as well."""
+"""Values of objects, found by an id or by the name of the object."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class ByName(Generic[V]):
-    """Values by id. Of one name there may be several for a moment: one is gone, another is being made."""
+    """Values by id. Two may belong to one name for a moment, while a gone object is being recreated."""
 
     def __init__(self) -> None:
         self._values: dict[str, V] = {}
@@ -46,13 +46,13 @@ class ByName(Generic[V]):
         return self._values.pop(id_)
 
     def of(self, key: Key) -> list[str]:
-        """The ids of those that have a name."""
+        """Return the ids of the objects of this name."""
         return list(self._ids.get(key, ()))
 
     def key_of(self, id_: str) -> Key | None:
         return self._keys.get(id_)
 
     def drop(self, key: Key) -> None:
-        """Forget the object of this name, which is gone."""
+        """Remove all values of this name."""
         for id_ in self.of(key):
             self.pop(id_)

@@ -1,4 +1,4 @@
-"""The options of a hold: written into the assignment of an instance, and gone with it."""
+"""The options of a claim's hold. They are in the assignment of the instance, and end with it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class Options(msgspec.Struct, omit_defaults=True):
     """The options of a claim, and the instance as it was when the hold began."""
 
     run: str = ""
-    """The run of the instance when the hold began: another run is not what was claimed."""
+    """The run of the instance when the hold began. The claim ends if another run follows."""
     logs: dict[str, tuple[int, int]] = {}
-    """By container, the number and the size of its log file when the hold began: what is before is not the holder's."""
+    """The number and size of each container's log file when the hold began: the holder does not get what was in it."""
     images: dict[str, str] = {}
     env: list[EnvVar] = []
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     covered_labels: dict[str, str] = {}
     covered_annotations: dict[str, str] = {}
-    """The values that the instance had under the same keys, and has again afterwards."""
+    """The values of the same keys before the hold. They are restored at its end."""
 
     @property
     def changes_runs(self) -> bool:
@@ -30,7 +30,7 @@ class Options(msgspec.Struct, omit_defaults=True):
 
 
 def options_of(instance: Instance) -> Options:
-    """Return the options of the claim that has an instance now."""
+    """Return the options of the claim that holds an instance."""
     assigned = instance.spec.assignment
     if assigned is None or assigned.kind != "Claim" or assigned.options is None:
         return Options()
@@ -38,7 +38,7 @@ def options_of(instance: Instance) -> Options:
 
 
 def run_of(instance: Instance) -> str:
-    """Return the run of an instance: another one when anything in it has ended, and when that is started again."""
+    """Return an identifier of the instance's run. It changes when a container ends, and when one is started again."""
     status = instance.status
     if status is None:
         return ""
@@ -47,17 +47,17 @@ def run_of(instance: Instance) -> str:
 
 
 def is_restarted_for(instance: Instance) -> bool:
-    """Report whether an instance has to be started anew for the claim that has it now."""
+    """Report whether an instance has to be started anew for the options of its claim."""
     return not has_runner(instance) and options_of(instance).changes_runs
 
 
 def has_runner(instance: Instance) -> bool:
-    """Report whether an instance is run by a runner: it runs tasks, or is prepared with a workspace."""
+    """Report whether an instance has a runner: it runs tasks, or has a workspace."""
     return instance.spec.worker is not None or instance.spec.workspace_ref is not None
 
 
 def as_held(instance: Instance, container: Container) -> Container:
-    """Return a container with the image and the environment that the claim asks for."""
+    """Return a container with the image and the environment of the claim that holds the instance."""
     if not is_restarted_for(instance):
         return container
     options = options_of(instance)

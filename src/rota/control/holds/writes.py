@@ -1,4 +1,4 @@
-"""Writes of holds: those of one turn of the event loop together, in one commit."""
+"""Writes of holds. Those of one iteration of the event loop go into one commit."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Make = Callable[[], HandOver | None]
-"""Returns what is to be written, as things are when it is written; None: nothing."""
+"""Makes the hand-over when it is written; None: nothing is to be written."""
 Receive = Callable[[HandOver, Result], None]
-"""Called with what was to be written, and what came of it."""
+"""Takes the hand-over and its result."""
 
 
 class Write(NamedTuple):
-    """A hand-over that is to be written."""
+    """A hand-over that waits for the commit of this iteration."""
 
     make: Make
     receive: Receive
 
 
 class Writes:
-    """Collects hand-overs. Each is decided by itself; the echoes of their statuses do not wake the controllers.
+    """Collects hand-overs. Each succeeds or fails on its own; the echoes of their statuses do not wake the controllers.
 
-    A write always has a result. What is no fault of an object (the server has a problem, this process does not lead
-    any more) is an `ApiError` as well.
+    Each has a result. An error that no object caused (of the server, or because this process does not lead any more) is
+    an `ApiError`, too.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -44,7 +44,7 @@ class Writes:
         self._is_closed = False
 
     def add(self, make: Make, receive: Receive) -> None:
-        """Write a hand-over with the others of this turn."""
+        """Write a hand-over with the others of this iteration of the event loop."""
         if self._is_closed:
             return
         if not self._writes:
@@ -52,7 +52,7 @@ class Writes:
         self._writes.append(Write(make, receive))
 
     async def write(self, handover: HandOver) -> Written:
-        """Write a hand-over with the others of this turn. Raises `ApiError`. Cancelled in time, it is not written."""
+        """Write a hand-over with the others of this iteration, unless cancelled before that. Raises `ApiError`."""
         if self._is_closed:
             raise not_here()
         done: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
@@ -71,7 +71,7 @@ class Writes:
         return await done
 
     def close(self) -> None:
-        """Write nothing more. Whoever awaits a write is answered that it may not be written."""
+        """Write nothing more. Callers that await a write get an error."""
         self._is_closed = True
         for one in tuple(self._awaited):
             if not one.done():
@@ -131,7 +131,7 @@ class Writes:
             self._executor.expect(one)
 
     def _receive(self, handover: HandOver, receive: Receive, result: Result) -> None:
-        """Pass a result on. A fault of who takes it keeps it from none of the others."""
+        """Pass a result on. An exception of one receiver does not keep the others from theirs."""
         if isinstance(result, ApiError):
             for one in handover.holders:
                 self._executor.unexpect(one)
@@ -143,7 +143,7 @@ class Writes:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Have a fault of ours in this block, or that this process does not lead any more, be a refusal."""
+    """Raise `ApiError` for unexpected errors in this block, and if this process does not lead any more."""
     try:
         yield
     except ApiError:
@@ -162,7 +162,7 @@ def not_here(why: str = "nobody hands out instances here now") -> ApiError:
 
 
 def _made(write: Write) -> HandOver | None:
-    """Have a hand-over made. One that cannot be made holds up none of the others."""
+    """Make a hand-over. An exception in one does not hold up the others."""
     try:
         return write.make()
     except Exception:

@@ -32,9 +32,9 @@ class Desired(Struct, frozen=True, kw_only=True):
     settle_seconds: float = 0.0
     """Time for which a new instance must have been up before the next one is replaced."""
     pooled: bool = False
-    """Instances are given to holders; a held one is drained before it is deleted."""
+    """True: instances are given to holders. A held one is drained before it is deleted."""
     sparse: bool = False
-    """Any ordinals will do, so that surplus instances are taken from those that nobody holds."""
+    """True: any ordinals will do, so that instances without a holder are removed first."""
     gates: tuple[str, ...] = ()
     """Scheduling gates of a new instance."""
     finalizers: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Create(Struct, frozen=True):
 class Drain(Struct, frozen=True):
     """Set the draining annotation, if the instance is still in this state.
 
-    The mark has its own time: set late, on a hold that began later, it would shorten that hold's grace.
+    The annotation has a time. Set late, on a hold that began later, it would shorten that hold's grace.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Undrain(Struct, frozen=True):
 class Delete(Struct, frozen=True):
     """Delete an instance by uid and, if a resourceVersion is given, only in that state.
 
-    The version is given when the decision rests on the state, free or broken: it may be held or ready by now.
+    The version is given when the decision rests on the state: a free instance may be held by now, a broken one ready.
     """
 
     name: str
@@ -84,8 +84,6 @@ Action: TypeAlias = Create | Drain | Undrain | Delete
 
 
 class Counts(Struct):
-    """Numbers of instances."""
-
     replicas: int = 0
     """Number of all instances, including those in deletion."""
     ready: int = 0
@@ -114,7 +112,7 @@ class Plan(Struct, kw_only=True):
     message: str = ""
 
     def condition(self, type_: str, *, needed: int | None = None) -> Condition:
-        """Return the owner's condition: True if `needed` instances are ready, by default all wanted ones."""
+        """Return the condition of the owner: True if `needed` instances are ready; omitted: all wanted ones."""
         return rolled_up(type_, ready=self.ready, wanted=self.wanted, blockers=self.blockers, needed=needed)
 
     @property

@@ -10,7 +10,7 @@ from rota.runtime.interface import Run
 RESTART_SECONDS_MIN = 10.0
 RESTART_SECONDS_MAX = 300.0
 STEADY_SECONDS = 600.0
-"""A run of this length was no crash: the count of crashes begins again after it."""
+"""A run of this length is no crash: the count of crashes begins anew after it."""
 _DOUBLINGS_MAX = 5
 """Beyond these the delay is at its maximum, and powers of two grow large."""
 RUNS_REMEMBERED = 16
@@ -20,7 +20,7 @@ RestartPolicy = Literal["Always", "OnFailure", "Never"]
 
 
 def restarts(policy: RestartPolicy, *, failed: bool) -> bool:
-    """Report whether a restart policy restarts a container that ended so."""
+    """Report whether a restart policy restarts a container after such an end."""
     return policy == "Always" or (policy == "OnFailure" and failed)
 
 

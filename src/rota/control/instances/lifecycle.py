@@ -24,7 +24,7 @@ from rota.runtime.keeper.protocol import LEASE_ENDED
 AVAILABLE, PROGRAMMED = "Available", "Programmed"
 KEEPER_LOST = "KeeperLost"
 FAULTLESS = frozenset((KEEPER_LOST, LEASE_ENDED))
-"""Reasons of an end that is no fault of the instance: it is restarted at once, and the end is no crash."""
+"""Reasons of an end that is no crash, since the instance is not at fault. It is restarted at once."""
 COMING = frozenset(("Provisioning", "HubUnreachable"))
 """Obstacles that pass by themselves: the instance is Pending, not Failed."""
 IMAGE_RETRY_SECONDS = 30.0
@@ -36,7 +36,7 @@ LINE_LENGTH_MAX = 200
 
 
 class Restarts(NamedTuple):
-    """A decision on containers that have ended."""
+    """The decision on which ended containers are started."""
 
     start: frozenset[str]
     """Containers to start now."""
@@ -57,7 +57,10 @@ class Found(NamedTuple):
 def plan_restarts(
     obj: Instance, observed: Observed, renewed: Mapping[str, int], history: RunHistory, now: float
 ) -> Restarts:
-    """Decide which ended containers are started, now or later. `renewed`: runs that were ended to be started anew."""
+    """Decide which ended containers are started, now or later.
+
+    `renewed`: the numbers of runs that were ended on purpose, to be started anew.
+    """
     start, waits = set(), []
     for name in [container.name for container in obj.spec.containers] if observed.obstacle is None else ():
         run = observed.runs.get(name)
@@ -76,7 +79,7 @@ def plan_restarts(
 
 
 def remembered(runs: Mapping[str, Run], renewed: Mapping[str, int]) -> dict[str, Run]:
-    """Return the ended runs that count as possible crashes: neither renewed nor ended through no fault of their own."""
+    """Return the ended runs that may count as crashes: neither renewed nor with a faultless reason."""
     return {
         name: run
         for name, run in runs.items()
@@ -85,7 +88,7 @@ def remembered(runs: Mapping[str, Run], renewed: Mapping[str, int]) -> dict[str,
 
 
 def is_held_back(obj: Instance, *, copies_gates: bool) -> bool:
-    """Report whether a gate keeps an instance from being made. With a maker that copies gates, only a quota's does."""
+    """Report whether a gate keeps an instance from being made. A maker that copies gates obeys only a quota's."""
     gates = {gate.name for gate in obj.spec.scheduling_gates}
     return bool(gates & {QUOTA_GATE, HUB_QUOTA_GATE} if copies_gates else gates)
 
@@ -182,7 +185,7 @@ def _running_for_hold(obj: Instance, status: InstanceStatus) -> InstanceStatus:
 
 
 def not_made(obstacle: Obstacle) -> tuple[list[Condition], str]:
-    """Return the conditions and the phase of an instance that could not be made."""
+    """Return the conditions and the phase of an instance that is not made."""
     why = unavailable(obstacle.reason, obstacle.message)
     return [msgspec.structs.replace(why, type=PROGRAMMED), why], "Pending" if obstacle.reason in COMING else "Failed"
 
@@ -199,7 +202,7 @@ def retry_seconds(obj: Instance, obstacle: Obstacle) -> float | None:
 
 
 def phase_of(obj: Instance) -> str:
-    """Return the phase of an available instance. A workload's replica is Running, since nobody can hold it."""
+    """Return the phase of an available instance. The replica of a workload is Running, since nobody can hold it."""
     owner = controller_of(obj)
     is_replica = owner is not None and owner.kind == WorkloadDeployment.api.name
     return "Running" if is_replica or obj.spec.assignment is not None else "Idle"

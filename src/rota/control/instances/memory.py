@@ -49,12 +49,14 @@ class Memory:
         self.uid = uid
         self.history = RunHistory()
         self.renewed_for = ""
-        """The hold for which its runs were ended, to be started anew."""
+        """The hold for which its runs were ended on purpose."""
         self.renewed: dict[str, int] = {}
-        """The numbers of those runs, by container."""
+        """The numbers of the runs that were ended for this hold, by container."""
         self.step: object = None
-        """The last step sent to its runner, with the stream and the report before it. A runner does a repeated step
-        again, so each is sent once."""
+        """The last step sent to its runner, with the stream and the report before it.
+
+        In this state the step is not sent again, since a runner would carry it out again.
+        """
         self.baseline: Baseline | None = None
         """None: each change needs a full reconciliation."""
         self.unwritten_since: float | None = None

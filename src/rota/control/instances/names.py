@@ -1,7 +1,7 @@
-"""Names and labels that Rota derives: the same for the same parts, unique, and valid as DNS labels.
+"""Names and labels that Rota derives: always the same for the same parts, unique, and valid as DNS labels.
 
-A name is plain, its parts joined by dashes, if no other parts could give the same. It gets a hash tail if it was cut,
-if a dash could belong to either of two parts, or if it looks as if it had a tail already.
+A name is its parts joined by dashes, unless other parts could give the same name. Then it gets a hash tail: if it was
+cut, if a dash could belong to either of two parts, or if it looks as if it had a tail already.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ ORDINAL_DIGITS_MAX = 7
 STEM_LENGTH_MAX = LABEL_LENGTH_MAX - 1 - ORDINAL_DIGITS_MAX
 TAIL_LENGTH = 12
 PLAIN_OWNER = "WorkerPool"
-"""The only kind whose instances have its name as their stem. An owner of another kind may have the same name."""
+"""The only kind whose instances are named by the bare name of their owner. Owners of other kinds may share the name."""
 TAILED_OWNER = "WorkloadDeployment"
-"""The only kind whose names have a hash tail, which the names of its instances share."""
+"""The only kind of owners whose own names have a hash tail. The names of their instances have the same tail."""
 
 OWNER_LABEL = "rota.dev/owner"
 ORDINAL_LABEL = "rota.dev/ordinal"
@@ -40,7 +40,7 @@ _NOT_IN_LABEL = re.compile(r"[^a-z0-9]+", re.ASCII)
 
 
 def derived(*parts: str, length_max: int = LABEL_LENGTH_MAX) -> str:
-    """Return a name of these parts, unlike that of any other list of as many parts."""
+    """Return a name that no other list of as many parts gives."""
     plain = "-".join(parts)
     ambiguous = any("-" in part or not part for part in parts[1:])
     if not ambiguous and len(plain) <= length_max and _LABEL.fullmatch(plain) and not _TAILED.fullmatch(plain):
@@ -49,7 +49,7 @@ def derived(*parts: str, length_max: int = LABEL_LENGTH_MAX) -> str:
 
 
 def tailed(*parts: str, kind: str = "", length_max: int = LABEL_LENGTH_MAX) -> str:
-    """Return a name with a hash tail, whatever the parts are. The kind is in the tail only."""
+    """Return a name that always has a hash tail. The hash includes the kind, which the readable part does not."""
     # The length of each part keeps `a-b` + `c` apart from `a` + `b-c`.
     exact = "".join(f"{len(part)}:{part}" for part in (kind, *parts))
     tail = blake2b(exact.encode("utf-8", "surrogatepass"), digest_size=TAIL_LENGTH // 2).hexdigest()

@@ -14,7 +14,7 @@ from rota.control.instances.states import is_draining, is_held, is_leaving, is_u
 
 
 def choose(there: Mapping[int, Instance], ready: Collection[str], replicas: int) -> set[int]:
-    """Choose `replicas` ordinals: existing ones, those of most use first, and new ones only if these are too few.
+    """Choose `replicas` ordinals: existing ones first, by the use of their instances, then new ones.
 
     `ready` has the names of ready instances. An instance that is being deleted keeps its place until it is gone: no
     instance is created while as many exist as there should be, in whatever state.
@@ -29,7 +29,7 @@ def _free(there: Mapping[int, Instance]) -> Iterator[int]:
 
 
 def _place(instance: Instance, ready: Collection[str]) -> int:
-    """Rank an instance: the lower, the more is lost with it."""
+    """Return the rank of an instance. The lowest is kept first, since most would be lost with it."""
     if is_leaving(instance):
         return 5
     if is_held(instance):

@@ -94,7 +94,7 @@ class _Planner:
         return f"{self.stem}-{ordinal}"
 
     def _placed(self, own: list[Instance], ready: set[str]) -> tuple[dict[int, Instance], list[Instance]]:
-        """Return the instance of each wanted ordinal, the highest first, and the surplus without one."""
+        """Return the instance of each wanted ordinal, the highest first, and the surplus instances."""
         there: dict[int, Instance] = {}
         # Of two with the same ordinal, the one with the ordinal's name has the place.
         in_order = sorted(own, key=lambda one: (-one.spec.ordinal, not self._is_named(one), one.metadata.name))
@@ -143,7 +143,7 @@ class _Planner:
                 self.waits.append(due - self.now)
 
     def _roll(self, places: dict[int, Instance], ready: set[str]) -> None:
-        """Replace outdated instances that are ready, as far as enough others are."""
+        """Replace ready but outdated instances, as far as enough others are ready."""
         steady = sum(one.metadata.name in ready and self._is_steady(one) for one in places.values())
         unready = self.desired.replicas - steady
         left = max(self.desired.max_unavailable, UNAVAILABLE_MIN) - unready

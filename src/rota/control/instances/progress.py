@@ -18,7 +18,7 @@ class Work(Struct):
 
     wanted: int
     updated: int = 0
-    """Wanted, there and of the newest template."""
+    """Wanted instances that exist and have the newest template."""
     missing: list[str] = field(default_factory=list)
     """Names of instances to create."""
     taken: list[str] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Work(Struct):
     drained: list[Instance] = field(default_factory=list)
     """Held instances that go when their holders are done."""
     unready: list[Instance] = field(default_factory=list)
-    """Wanted and of the newest template, but not ready."""
+    """Wanted instances of the newest template that are not ready."""
     held_back: int = 0
     """Outdated instances that are replaced when others are ready."""
 

@@ -51,7 +51,7 @@ TABLE: Final = (
     Reason("NotCreated", "progress", "it is not made yet"),
 )
 UNKNOWN_RANK: Final = next(rank for rank, reason in enumerate(TABLE) if reason.band == "progress") - 0.5
-"""A maker's own reason ranks behind the failures of the table and before progress."""
+"""The rank of a maker's own reason: behind the failures of the table, before progress."""
 _BY_NAME: Final = {reason.name: (rank, reason) for rank, reason in enumerate(TABLE)}
 _QUOTA_RANK_MAX: Final = max(rank for rank, reason in enumerate(TABLE) if reason.band == "quota")
 _GATE_RANK_MAX: Final = max(rank for rank, reason in enumerate(TABLE) if reason.band == "gate")
@@ -69,7 +69,7 @@ def meaning(reason: str) -> str:
 
 
 def is_noticed(reason: str) -> bool:
-    """Report whether a reason deserves an Event: it will not pass by itself, and nobody has asked for it."""
+    """Report whether a reason deserves an Event: it does not pass by itself, and was not asked for."""
     known = _BY_NAME.get(reason)
     return known is not None and known[1].band in ("quota", "failure") and reason != "Stopped"
 
@@ -85,7 +85,7 @@ class Blocker(NamedTuple):
 
     @property
     def is_failure(self) -> bool:
-        """The reason is in the band `quota` or `failure`, or unknown."""
+        """True if the reason is in the band `quota` or `failure`, or unknown."""
         return self.rank <= _QUOTA_RANK_MAX or _GATE_RANK_MAX < self.rank <= UNKNOWN_RANK
 
 
@@ -107,7 +107,7 @@ def _of(condition: Condition | None, otherwise: str, *, rank_max: float | None =
 
 
 INSISTING = ("sandbox", "gvisor")
-"""Isolations without which an instance must not run."""
+"""Values of `isolation` without which an instance must not run."""
 
 
 def is_ready(instance: Instance) -> bool:
@@ -127,7 +127,7 @@ def is_ready(instance: Instance) -> bool:
 
 
 def worst_blocker(instance: Instance) -> Blocker | None:
-    """Return the blocker of an instance that ranks first. None: it is ready."""
+    """Return the blocker of an instance with the lowest rank. None: the instance is ready."""
     found = list(_blockers(instance))
     if instance.metadata.deletion_timestamp is not None:
         return blocker("Stopping")
@@ -184,10 +184,10 @@ def blockers_of(instances: Iterable[Instance], *, missing: int = 0) -> list[Bloc
 def rolled_up(
     type_: str, *, ready: int, wanted: int, blockers: Sequence[Blocker], needed: int | None = None
 ) -> Condition:
-    """Return a condition on many instances: True if `needed` (omitted: all that are wanted) are ready.
+    """Return a condition on many instances: True if `needed` are ready; omitted: all wanted ones.
 
-    Otherwise it has the reason and message of the worst blocker, and the number of instances that this affects. The
-    next level up makes a blocker of this condition.
+    Otherwise it has the reason and message of the worst blocker, and the number of instances with it. The next level,
+    such as the deployment or workload, derives its own blocker from this condition.
     """
     tally = f"{ready} of {wanted} ready"
     # At least one has to be ready, if any is wanted.

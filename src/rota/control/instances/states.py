@@ -10,10 +10,12 @@ from rota.control.instances.backoff import RESTART_SECONDS_MIN, restarts
 DRAINING = "rota.dev/draining"
 """Annotation with the time since which an instance is draining: it gets no new holder."""
 USED = "rota.dev/used"
-"""Annotation with the id of an ended hold: before the next one the instance is replaced or, if the pool's reset policy
-is Keep, what runs in it is started anew."""
+"""Annotation with the id of an ended hold, on an instance that must not be given away as it is.
+
+It is replaced before the next hold or, if the pool's reset policy is Keep, what runs in it is started anew.
+"""
 AHEAD_SECONDS_MAX = 60.0
-"""The most that another clock may be ahead. Later times are ignored, since they would delay an action for ever."""
+"""The most by which another clock may be ahead. Later times are ignored, since they would delay an action for ever."""
 NOT_ISOLATED = "is not isolated"
 MORE_NETWORK = "has more network than this server gives to all"
 
@@ -32,7 +34,7 @@ def is_draining(instance: Instance) -> bool:
 
 
 def is_used(instance: Instance) -> bool:
-    """Report whether an instance still has what its last holder left."""
+    """Report whether an instance still has data or processes of its last holder."""
     return USED in instance.metadata.annotations
 
 
@@ -78,7 +80,7 @@ def is_programmed(instance: Instance) -> bool:
 
 
 def has_ended(instance: Instance) -> bool:
-    """Report whether an instance has ended and its restart policy does not restart it."""
+    """Report whether an instance has ended for good, by its restart policy."""
     phase = instance.status.phase if instance.status else None
     if phase not in ("Failed", "Succeeded"):
         return False

@@ -21,7 +21,7 @@ RESTARTED = "rota.dev/restarted-at"
 TEMPLATE_RESTARTED = "kubectl.kubernetes.io/restartedAt"
 """The annotation of a restart in a template, where people must not set annotations of Rota's domain."""
 RESTARTS = (RESTARTED, TEMPLATE_RESTARTED)
-"""Annotations whose only effect is a restart."""
+"""Annotations that only have the effect of a restart."""
 UNIT_NANOS = 1_000_000_000
 CPU_NANOS_MIN = 10_000_000
 """The smallest share of a container, since the kernel enforces no smaller limit."""
@@ -59,7 +59,7 @@ def settle_seconds(template: InstanceTemplate) -> float:
 
 
 def restart_stamps(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Return the restart annotations of an owner without annotations in its template: they count as part of that."""
+    """Return the restart annotations of an owner. They count as part of a template that has no annotations."""
     return {key: annotations[key] for key in RESTARTS if key in annotations}
 
 

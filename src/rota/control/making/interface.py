@@ -40,8 +40,11 @@ class Observed(Struct, frozen=True):
     """The state of an instance as its maker sees it, at one moment."""
 
     runs: Mapping[str, Run]
-    """The newest run of each container. The id of the first one's is the instance's `runtimeID`, which may be the same
-    for all its runs: their numbers tell them apart."""
+    """The newest run of each container.
+
+    The id of the first container's run is the instance's `runtimeID`. It may be the same for all its runs, which differ
+    in their numbers.
+    """
     report: Report | None = None
     """The last report of its runner; None: it has no runner, or the runner is not connected."""
     configured: str = ""
@@ -51,7 +54,7 @@ class Observed(Struct, frozen=True):
     unhealthy: str = ""
     """The container that has to be restarted because it is not alive, unless the maker does that by itself."""
     overuse: Overuse | None = None
-    """The limit that it has exceeded and for which it must end."""
+    """The limit that the instance has exceeded, and for which it must end."""
     obstacle: Obstacle | None = None
     """Takes precedence over all other fields."""
 
@@ -92,9 +95,9 @@ class InstanceMaker(InstanceResources, Protocol):
     """Makes instances real. Its memory can be lost: another maker adopts what is there."""
 
     runners: Runners
-    """The streams of the runners of what it makes."""
+    """The streams of the runners of its instances."""
     copies_gates: bool
-    """True: it is also given instances with gates other than a quota's, and keeps them from starting until then."""
+    """True: the maker also gets instances with gates, other than a quota's, and starts them when the gates are gone."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         """Call `wake` for each instance that changes, and once for each that is there already.
@@ -120,7 +123,7 @@ class InstanceMaker(InstanceResources, Protocol):
         ...
 
     async def make(self, objects: Objects, obj: Instance, start: Collection[str] = ()) -> Observed:
-        """Bring what is there to what the instance asks for, and return the state after that.
+        """Make an instance as its object asks for, and return its state after that.
 
         Containers that never ran are started, after what is left of an earlier instance of this name was ended. Running
         containers go on; their files and their runner's configuration are updated. `start` names containers that have
@@ -140,9 +143,9 @@ class InstanceMaker(InstanceResources, Protocol):
         ...
 
     async def discard(self, obj: Instance) -> None:
-        """End an instance without grace, and remove its storage, since both are given to nobody any more.
+        """End an instance without grace, and remove its storage: neither is given to anybody any more.
 
-        A maker that cannot do so at once is done when `end` returns True.
+        A maker that cannot do so at once has done it when `end` returns True.
         """
         ...
 

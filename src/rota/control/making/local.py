@@ -58,7 +58,7 @@ class LocalMaker:
         self._configured: dict[Subject, tuple[object, str]] = {}
         """The last configuration sent to each runner: the stream on which it was sent, and its digest."""
         self._overused: dict[Subject, Overuse] = {}
-        """Kept until the instance is gone: the runtime reports none for what has ended."""
+        """The limit that each instance exceeded, until it is gone. The runtime reports none after the end."""
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
         def changed(subject: Subject) -> None:
@@ -94,7 +94,7 @@ class LocalMaker:
         )
 
     def _health(self, subject: Subject, obj: Instance) -> tuple[str, str]:
-        """Return the reason why probes do not pass, and the container that has to be restarted for it."""
+        """Return the reason why probes do not pass, and the container that has to be restarted because of a probe."""
         for container in _probed(obj):
             if (why := self._probes.must_restart(subject, container.name)) is not None:
                 return why, container.name
@@ -205,7 +205,7 @@ class LocalMaker:
         return self._fence.left(obj) if self._fence is not None else None
 
     async def _configure(self, objects: Objects, obj: Instance) -> tuple[Report | None, str]:
-        """Send a runner its configuration, unless it has that. Returns the runner's report and the digest."""
+        """Send a runner its configuration, unless it has it. Returns the runner's report and the digest."""
         subject, container = subject_of(obj), obj.spec.containers[0]
         report, run = self.runners.report(subject), self._runtime.runs(subject)[container.name]
         if not has_runner(obj) or run.exit is not None or report is None or report.run != run.number:
@@ -223,7 +223,7 @@ class LocalMaker:
     # Probing.
 
     def _follow(self, obj: Instance) -> None:
-        """Start probing once all containers run."""
+        """Start the probes once all containers run."""
         subject = subject_of(obj)
         runs, before = self._runtime.runs(subject), status_of(obj)
         if any(run.exit is not None for run in runs.values()):

@@ -1,8 +1,8 @@
 """The ports of an instance: their numbers, variables and addresses.
 
-A name stands for one port of the whole instance, as an address is found by its name: the same name in two containers
-is refused. With the host's network two containers cannot listen at the same number either, and that is refused, too;
-with networks of their own they can. Two names for one number within a container are one port with two names.
+A name stands for one port of the whole instance, since an address is found by its name: the same name in two containers
+is refused. With the host's network, two containers cannot listen at the same number, which is refused as well; with
+networks of their own they can. Two names of one number in a container are one port.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def addresses(allotted: Mapping[str, Mapping[str, int]], network: Network = "hos
 
 
 def _check(instance: Instance) -> None:
-    """Refuse ports that the API server of a cluster has let pass, since it only checks CEL."""
+    """Refuse invalid ports that the API server of a cluster has accepted, since it only checks CEL."""
     if any(container.ports for container in instance.spec.containers):
         for field, value, why in PORTS.find(msgspec.to_builtins(instance.spec)):
             raise _refused(str(invalid(f"spec.{field}", value, why)))
@@ -97,7 +97,7 @@ def _free_inside(used: Collection[int]) -> int:
 
 
 def _free_on_host(port: Port, used: Collection[int], held: contextlib.ExitStack) -> int:
-    """Return a free number. Offers that are not usable stay bound in `held`, so that they are not offered again."""
+    """Return a free number. Unusable numbers stay bound in `held`, so that the host offers others."""
     try:
         for _ in range(TRIES_MAX):
             opened = held.enter_context(socket.socket(socket.AF_INET, _KINDS[port.protocol]))

@@ -1,4 +1,4 @@
-"""The configuration of a runner of this machine: reset, workspace, files of agents, handler. It holds secrets."""
+"""The configuration of a runner on this machine: reset, workspace, files of agents, handler. It has secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rota.runtime.workspace import mirrors
 
 
 class Preparation(msgspec.Struct, frozen=True):
-    """The configuration of a runner, without its box. It holds secrets."""
+    """The configuration of a runner, without its box. It has secrets."""
 
     order: Order
     reset: ResetPolicy
@@ -34,7 +34,7 @@ class Preparation(msgspec.Struct, frozen=True):
 
 
 def preparation(objects: Objects, obj: Instance, order: Order, policy: Policy) -> Preparation:
-    """Resolve the configuration of an instance's runner from the objects as they are now."""
+    """Build the configuration of an instance's runner from the present objects."""
     return Preparation(
         order=msgspec.structs.replace(order, number=0, lease_seconds=None),
         reset=reset_policy(objects, obj),

@@ -1,4 +1,4 @@
-"""Resolve an Instance into the order of a runtime of this machine, with values for all that it refers to."""
+"""Resolve an Instance into what the runtime of this machine is ordered to run, with the values of all references."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rota.runtime.interface import Order, Refused
 
 
 def unrunnable(obj: Instance) -> str | None:
-    """Say why an instance can never run on this machine, as far as its spec shows."""
+    """Return the reason why an instance can never run on this machine, by its spec."""
     spec = obj.spec
     if spec.runtime == "pod":
         return "runtime pod is for a cluster; here it is process or container"
@@ -48,7 +48,7 @@ def resolve(
     *,
     policy: Policy,
 ) -> Order:
-    """Return the order of one run of one container. Raises `Refused` if a referenced object is not there."""
+    """Return the order for one run of one container. Raises `Refused` if a referenced object does not exist."""
     spec = obj.spec
     if (why := unrunnable(obj)) is not None:
         raise Refused("ConfigurationError", why)
@@ -87,7 +87,7 @@ def resolve(
 
 
 def _held(objects: Objects, obj: Instance, container: Container) -> Size:
-    """Return the limits of a container. Where a quota bounds CPU or memory, its share is the limit."""
+    """Return the limits of a container. If a quota bounds CPU or memory, the share of the container is its limit."""
     limits = container.resources.limits if container.resources else None
     counts = bounded(objects, obj)
     has_cpu, has_memory = (

@@ -1,4 +1,4 @@
-"""Terminations in the background: each goes on by itself, and is reported when it is over."""
+"""Terminations of instances, which go on in the background and are reported when they are over."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
 AT_ONCE_SECONDS = 0.05
-"""A termination that takes no longer is awaited, so that its caller need not come back."""
+"""Time for which a caller waits for a termination, so that it need not ask again."""
 
 
 class Terminations:
-    """Terminations under way, by name. `close` stops waiting for them; the next maker finds what is still alive."""
+    """Terminations under way, by name. After `close`, the next maker finds what is still alive."""
 
     def __init__(self) -> None:
         self._tasks: dict[Hashable, asyncio.Task[None]] = {}

@@ -1,4 +1,4 @@
-"""Gated instances: which there are, the condition on their quota, and the removal of a gate."""
+"""Gated instances: an index of them, the condition on their quota, and the removal of a gate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUOTA = "QuotaGranted"
 
 
 class GatedInstances:
-    """The instances with a scheduling gate, by namespace: a change of the quota is news to each of them."""
+    """The instances with a scheduling gate, by namespace. A change of the quota wakes each of them."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[Key, None]] = {}

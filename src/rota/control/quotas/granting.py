@@ -36,9 +36,9 @@ class Demand(NamedTuple):
     size: Amount
     wanted: int = 0
     there: int = 0
-    """Existing instances, gated or not."""
+    """The number of existing instances, gated or not."""
     running: int = 0
-    """Existing instances without the quota gate."""
+    """The number of existing instances without the quota gate."""
     since: float = 0.0
     """Creation time of the oldest gated instance."""
 
@@ -56,9 +56,9 @@ class Waiting(NamedTuple):
     slot: Slot
     number: int
     short: Sequence[str]
-    """Resources that do not suffice. Empty: others have waited for longer."""
+    """Resources that do not suffice; empty: it only waits behind others."""
     is_too_large: bool = False
-    """One such instance takes more than the whole budget."""
+    """True if one such instance takes more than the whole budget."""
 
 
 class GrantPlan(NamedTuple):

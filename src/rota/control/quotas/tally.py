@@ -21,7 +21,7 @@ class Counted(NamedTuple):
     ordinal: int
     since: float
     is_reported: bool = False
-    """True if it comes from a cell's report: its existence and size are as trustworthy as the cell."""
+    """True if a cell has reported it: its existence and size are as trustworthy as the cell."""
 
 
 class Tally:
@@ -33,10 +33,10 @@ class Tally:
         self._size_of = size_of
         self._is_charged = is_charged
         self._counted: dict[str, Counted] = {}
-        """By the name of the instance."""
+        """The counted instances, by name."""
         self._slots: dict[Slot, set[str]] = {}
         self._wanted: dict[str, tuple[str, dict[str, int]]] = {}
-        """By the name of a QuotaClaim: the owner's uid, and the number of instances for each hash of a size."""
+        """The owner's uid and the number of instances of each size, by the name of the QuotaClaim."""
 
     def clear(self) -> None:
         self._counted.clear()
@@ -71,7 +71,7 @@ class Tally:
             del self._slots[counted.slot]
 
     def claim(self, claim: QuotaClaim) -> bool:
-        """Take a claim as it is now. Returns whether it asks for something else than before."""
+        """Take a QuotaClaim as it is now. Returns whether its demand has changed."""
         now = claim.spec.owner.uid, {one.hash: one.count for one in claim.spec.slots}
         if self._wanted.get(claim.metadata.name) == now:
             return False

@@ -11,7 +11,7 @@ from rota.control.instances.states import is_held, is_leaving
 from rota.control.scaling.planner import Decision, History, Load, decide, initial_history, needed
 
 CRASHING = frozenset(("InstanceCrashing", "Stopped"))
-"""Reasons of instances that did run. One that never ran lacks something that a stand-in would lack, too."""
+"""Reasons of instances that ran and crashed. One that never ran has no stand-in, which would fail in the same way."""
 
 
 class Autoscaler:
@@ -30,7 +30,7 @@ class Autoscaler:
     def evaluate(
         self, pool: WorkerPool, scale: PoolScale, own: Iterable[Instance], waiting: int | None, now: float
     ) -> Decision:
-        """Decide the number from all that is known now. While `waiting` is None, which is unknown, it does not fall."""
+        """Decide the number of instances. While `waiting` is None, which means unknown, it does not fall."""
         own = list(own)
         self.pool, self._scale = pool, scale
         self._held = {one.metadata.uid for one in own if is_held(one) and not is_leaving(one)}
@@ -56,12 +56,12 @@ class Autoscaler:
 
     @property
     def is_outgrown(self) -> bool:
-        """More are needed than the last evaluation decided."""
+        """True if more are needed than the last evaluation decided."""
         return self.level > self.replicas
 
     @property
     def is_limited(self) -> bool:
-        """Holders and waiting requests are more than `max`."""
+        """True if holders and waiting requests are more than `max`."""
         return self._load.held + self._load.waiting > self._scale.max
 
     def note_instance(self, instance: Instance | None, uid: str) -> None:
@@ -73,7 +73,6 @@ class Autoscaler:
         self._now(self._load._replace(held=len(self._held)))
 
     def note_waiting(self, waiting: int) -> None:
-        """Take the number of waiting requests."""
         self._now(self._load._replace(waiting=waiting))
 
     def _now(self, load: Load) -> None:

@@ -1,7 +1,7 @@
 """The finalizer of a tick's Task, for servers on which Task and status are written in two commits.
 
 If the process ended between the two and somebody deleted the Task, nothing would show that its tick was fired. So the
-Task has a finalizer until the status has recorded it: a Task that is deleted before does not vanish.
+Task has a finalizer until the status has recorded it. If it is deleted before that, it stays until then.
 """
 
 from __future__ import annotations

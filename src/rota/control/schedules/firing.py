@@ -45,12 +45,10 @@ _MADE: Body = {}
 CANCEL: Body = {"spec": {"cancel": True}}
 
 Read = Callable[[Schedule], Cron | None]
-"""The cron of a schedule that may fire; None if it may not."""
+"""Returns the cron of a schedule; None: the schedule must not fire."""
 
 
 class TickTask(NamedTuple):
-    """A Task of a tick."""
-
     tick: int
     name: str
     body: Body
@@ -69,7 +67,7 @@ class Launch(NamedTuple):
     cancel: tuple[str, ...]
     status: ScheduleStatus
     prepared: Sequence[Operation] = ()
-    """The operations, if they were prepared before."""
+    """The operations, if they were prepared; otherwise empty."""
 
     def operations(self, *, quick: bool) -> Sequence[Operation]:
         """Return the writes. `quick`: in the form that only the registry of this process takes."""
@@ -102,7 +100,10 @@ class Firing:
         self._read = read
 
     def plan_launch(self, schedule: Schedule, now: float | None = None) -> Launch | float | None:
-        """Plan the launch of a schedule now, or at a later moment; or return the time at which it is due, if ever."""
+        """Plan the launch of a schedule now, or for a later moment.
+
+        Returns the time at which the schedule is due if that is after the moment; None: never.
+        """
         cron = self._read(schedule)
         if cron is None:
             return None
@@ -148,7 +149,7 @@ class Firing:
             prepared=prepared, tasks=tuple(task._replace(body=_MADE) for task in planned_launch.tasks)
         )
 
-    async def together(self, launches: Sequence[Launch]) -> bool:
+    async def fire_together(self, launches: Sequence[Launch]) -> bool:
         """Fire several schedules in one commit. Returns False if nothing was written."""
         if not self._client.atomic:
             return False
@@ -159,14 +160,18 @@ class Firing:
             return False
         return True
 
-    async def alone(self, schedule: Schedule) -> float | None:
-        """Fire one schedule, again after conflicts. Returns when it is due again. Raises ApiError, OSError."""
+    async def fire_one(self, schedule: Schedule) -> float | None:
+        """Fire one schedule; after a conflict, try again. Returns when it is due again. Raises ApiError, OSError."""
         for left in reversed(range(TRIES_MAX)):
             planned_launch = self.plan_launch(schedule)
             if not isinstance(planned_launch, Launch):
                 return planned_launch
             try:
-                await (self._at_once(planned_launch) if self._client.atomic else self._step_by_step(planned_launch))
+                await (
+                    self._fire_in_one_commit(planned_launch)
+                    if self._client.atomic
+                    else self._fire_in_steps(planned_launch)
+                )
             except ApiError as error:
                 if error.reason != "Conflict" or not left:
                     raise
@@ -178,23 +183,23 @@ class Firing:
             schedule = fresh
         raise AssertionError("the last try returns or raises")
 
-    async def _at_once(self, launch: Launch) -> None:
+    async def _fire_in_one_commit(self, launch: Launch) -> None:
         """Fire in one commit, without the Tasks that the server refuses."""
         try:
             await self._commit([launch])
         except ApiError as error:
             if not self._client.atomic:
-                await self._step_by_step(launch)
+                await self._fire_in_steps(launch)
                 return
             if _is_passing(error):
                 raise
         else:
             return
         await self._cancel(launch)
-        possible = await self._possible(launch, dry_run=True)
-        await self._commit([possible._replace(cancel=())])
+        accepted = await self._accepted(launch, dry_run=True)
+        await self._commit([accepted._replace(cancel=())])
 
-    async def _step_by_step(self, launch: Launch) -> None:
+    async def _fire_in_steps(self, launch: Launch) -> None:
         """Fire in several writes: create the Tasks with a finalizer, write the status, remove the finalizers.
 
         A Task with the finalizer cannot vanish, so that a repeated creation finds it. A recorded Task can vanish: so
@@ -204,7 +209,7 @@ class Firing:
         fresh = await self._fresh(launch.schedule)
         if fresh is None or fresh.metadata.resource_version != meta.resource_version:
             raise conflict(Schedule.api, meta.name)
-        made = await self._possible(
+        made = await self._accepted(
             launch._replace(tasks=tuple(task._replace(body=with_finalizer(task.body)) for task in launch.tasks)),
             dry_run=False,
         )
@@ -214,8 +219,8 @@ class Firing:
         for tick in (*launch.plan.found, *launch.plan.fire):
             await release(self._client, meta.namespace, task_name(launch.schedule, tick))
 
-    async def _possible(self, launch: Launch, *, dry_run: bool) -> Launch:
-        """Create the Tasks, and return the launch as far as the server accepts it.
+    async def _accepted(self, launch: Launch, *, dry_run: bool) -> Launch:
+        """Create the Tasks, and return the launch without the Tasks that the server refuses.
 
         A tick whose Task is refused is skipped; one whose Task exists counts as fired. A dry run creates nothing, and
         leaves the Tasks in the launch that do not exist yet.
@@ -241,7 +246,7 @@ class Firing:
         return self._launch(launch.schedule, found, tuple(left), launch.status.observed_cron or "", problem)
 
     async def _in_the_way(self, schedule: Schedule, task: TickTask, error: ApiError) -> Problem | None:
-        """Return the problem for which a Task could not be created; None: it is this schedule's, created before."""
+        """Return the problem because of which a Task could not be created; None: it exists, and is this schedule's."""
         if error.reason != "AlreadyExists":
             return invalid_task(error)
         name = task.run.name

@@ -38,7 +38,6 @@ class Heap:
         self._due.pop(name, None)
 
     def next_due(self) -> float | None:
-        """Return the earliest due time."""
         heap = self._heap
         while heap and self._due.get(heap[0][1]) != heap[0][0]:
             heappop(heap)

@@ -43,7 +43,6 @@ def label_of(schedule: str) -> str:
 
 
 def task_of(schedule: Schedule, tick: int, name: str, trigger: str = CRON) -> Body:
-    """Return the Task of a schedule for a tick."""
     meta = schedule.metadata
     owner = {
         "apiVersion": schedule.api.api_version,

@@ -28,7 +28,7 @@ class TickPlan(NamedTuple):
 
     @property
     def is_due(self) -> bool:
-        """The plan changes the status, and may create Tasks."""
+        """True if the plan changes the status. It may also create Tasks."""
         return bool(self.fire or self.found or self.skipped)
 
 

@@ -26,7 +26,7 @@ class Run(NamedTuple):
     """The tick, or the time of a manual run."""
     manual: bool
     phase: str
-    """Empty until it is over."""
+    """The final phase; empty: the run is not over."""
     leaving: bool = False
     """True if it is being deleted or cancelled."""
     started: datetime | None = None
@@ -56,7 +56,7 @@ def run_of(task: Task) -> Run:
 
 
 def schedule_of(task: Task | None) -> str:
-    """Return the `identity` of the schedule that owns a Task, in the Task's own namespace; empty: none does."""
+    """Return the `identity` of the schedule that owns a Task, in the Task's namespace; empty: no schedule owns it."""
     if task is not None:
         for owner in task.metadata.owner_references:
             if owner.controller and owner.kind == Schedule.api.name:
@@ -135,7 +135,7 @@ class ScheduleRuns:
 
     def __init__(self) -> None:
         self._of: dict[str, dict[str, Run]] = {}
-        """By the schedule's identity and the Task's name."""
+        """The runs of each schedule, by its identity and the Task's name."""
 
     def of(self, schedule: Schedule) -> Collection[Run]:
         return self._of.get(identity(schedule), {}).values()

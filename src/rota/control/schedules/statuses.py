@@ -20,7 +20,7 @@ from rota.registry import ApiError
 RUNS_SECONDS = 2.0
 """Pause between two writes of the results of runs. A tick writes them at once."""
 CLOCK_BEHIND_SECONDS = 60.0
-"""Time by which the clock may be behind the newest fired tick before that is a problem."""
+"""The most by which the clock may be behind the newest fired tick before that counts as a problem."""
 CAUSES_MAX = 5
 """Causes of a refused Task that a message lists."""
 INVALID_TASK = "InvalidTask"

@@ -1,4 +1,4 @@
-"""The timer of all schedules. It follows the wall clock, and notices within a second when that is set."""
+"""The timer of all schedules. It follows the wall clock, and notices within a second when the clock is set."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ STEP_BACK_SECONDS = 30.0
 
 
 class Ticker:
-    """Calls `due` when a name in the heap is due; `due` has to remove it from the heap.
+    """Calls `due` when a name in the heap is due.
 
-    Calls `soon`, if it can, some times in the `SOON_SECONDS` before. Calls `set_back` when the wall clock was set back.
+    `due` has to remove the name from the heap. `soon` is called some times in the last `SOON_SECONDS` before a name is
+    due, as far as possible. `set_back` is called after the wall clock was set back.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The ticks of a schedule: the first that counts, the due time of each, and the missed ones that are caught up."""
+"""The ticks of a schedule: the first one that counts, the due time of each, and which missed ones are caught up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rota.api.cron import Cron
 ON_TIME_SECONDS = 10.0
 """A tick that fires later than this was missed."""
 CATCH_UP_TICKS_MAX = 100
-"""Missed ticks that are looked at, the newest ones, and so the most that are caught up."""
+"""The newest missed ticks that are considered, and so the most that are caught up."""
 FRACTION_BYTES = 8
 
 

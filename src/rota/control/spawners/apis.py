@@ -1,4 +1,4 @@
-"""The list of APIs that a server may dial. A URL from a tenant is dialled only if it is on the list."""
+"""The list of APIs that a server may dial. It dials a tenant's URL only if that is on the list."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Apis:
         return f"allow it with `rota restart {' '.join(f'--allow-api {shlex.quote(one)}' for one in named)}`"
 
     def refusal(self, url: str, of: str = "this server's list of APIs") -> str | None:
-        """Say why a URL may not be dialled, and what to do; None: it may. `of` names the list in the message."""
+        """Say why a URL may not be dialled, and what to do; None: it may be. `of` names the list in the message."""
         if self.find(url) is not None:
             return None
         return f"{url} is not on {of}: {self.way_to_allow(url)}, or use one of: {self}"

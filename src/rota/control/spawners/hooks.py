@@ -50,7 +50,7 @@ class AlreadyDelivered(NamedTuple):
 
 
 class DeliveryRefused(NamedTuple):
-    """The delivery has no effect, for a reason that the sender has to know."""
+    """The delivery has no effect, for a reason that the sender must know."""
 
     reason: str
     message: str

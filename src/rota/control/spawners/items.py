@@ -40,9 +40,10 @@ def label_of(spawner: str) -> str:
 
 
 def extended_record(known: Sequence[str], new: Iterable[str], listed: Collection[str], most: int) -> list[str]:
-    """Return the record with new entries, the newest last. Beyond `most`, the oldest that are not listed are dropped.
+    """Return the record with new entries, the newest last.
 
-    A listed item without an entry would get a second Task. A listing is no longer than the record.
+    Beyond `most` entries, the oldest are dropped that are not listed: without its entry, a listed item would get a
+    second Task. A listing is never longer than the record.
     """
     record = [*dict.fromkeys((*known, *new))]
     excess = len(record) - most

@@ -24,8 +24,7 @@ POLL_SECONDS_MAX = 120.0
 PAGES_MAX = ITEMS_MAX // PAGE_ITEMS
 REDIRECTS_MAX = 3
 KEPT_CHARACTERS_MAX = 4 * 1024 * 1024
-"""Content of one listing's items. Beyond that the newest items are only counted, and read again when the others have
-their Tasks."""
+"""Characters of the items of one listing whose content is kept. Newer items are counted only, and read again later."""
 LIMITS = Limits(connections=1, connect_seconds=10.0, read_seconds=20.0, response_bytes=8 * 1024 * 1024)
 
 _TOKEN = re.compile(r"[!-~]{1,4096}")
@@ -44,7 +43,7 @@ class Listing(NamedTuple):
     again_seconds: float = 0.0
     """The pause that the API asks for."""
     is_cut: bool = False
-    """There are more items than PAGES_MAX pages hold."""
+    """True: there are more items than PAGES_MAX pages hold."""
 
 
 class ListRequest(NamedTuple):
@@ -61,7 +60,7 @@ class ListRequest(NamedTuple):
 
 
 async def read(request: ListRequest, *, limits: Limits = LIMITS) -> Listing | None:
-    """Read all items of a source; None: nothing has changed since the ETag. Raises PollError."""
+    """Read all items of a source; None: nothing has changed since the last listing. Raises PollError."""
     api = request.api
     if request.token and not _TOKEN.fullmatch(request.token):
         raise PollError("CredentialsRefused", "the token in the Secret holds characters that no token has")

@@ -39,10 +39,10 @@ class Capacity(NamedTuple):
     """The number of Tasks that a spawner may create now, and its limit."""
 
     left: int | None
-    """None: no limit."""
+    """The number of further Tasks; None: no limit."""
     limit: str = ""
     is_final: bool = False
-    """The limit stays until somebody changes the spawner."""
+    """True: the limit stays until somebody changes the spawner."""
 
 
 def capacity_of(spawner: TaskSpawner, active: int) -> Capacity:
@@ -98,9 +98,9 @@ def record_max(spawner: TaskSpawner) -> int:
 
 
 def adopted(spawner: TaskSpawner, active: Collection[str]) -> TaskSpawnerStatus:
-    """Return the status of a spawner with Tasks that exist and are not recorded: a process ended between the writes.
+    """Add Tasks to the status of a spawner that were created but not recorded: a process ended between the writes.
 
-    With a full record it is unchanged: a Task that is not recorded may have been dropped from the record.
+    If the record is full, the status is unchanged: the record may have had such a Task, and dropped it.
     """
     status: TaskSpawnerStatus = status_of(spawner)
     if len(status.items) >= record_max(spawner):
@@ -130,7 +130,7 @@ class TaskMaker:
 
     @property
     def atomic(self) -> bool:
-        """Tasks and status are written in one commit."""
+        """True if Tasks and status are written in one commit."""
         return self._client.atomic
 
     def active(self, spawner: TaskSpawner) -> Collection[str]:
@@ -138,18 +138,18 @@ class TaskMaker:
         return self._under_way.get(_identity(spawner), frozenset())
 
     def is_made(self, spawner: TaskSpawner) -> Callable[[str], bool]:
-        """Return a function that reports whether a Task of a name exists, or did."""
+        """Return a function that reports whether a Task of this name was ever created."""
         namespace, record = spawner.metadata.namespace, frozenset(status_of(spawner).items)
         return lambda task: tail_of(task) in record or self._objects.find(Task.api, namespace, task) is not None
 
     async def make(self, spawner: TaskSpawner, tasks: Sequence[Body], next_status: NextStatus) -> TaskSpawner:
-        """Create Tasks, only one of them if the client is not `atomic`. Raises ApiError, and then none was created.
+        """Create Tasks and record them. Raises ApiError, and then none was created.
 
-        It is a Conflict if the spawner has changed; without `atomic` the status is then read and written again, since
-        the Task exists by then.
+        Without `atomic`, only one Task can be created. A Conflict means that the spawner has changed; without `atomic`,
+        the status is then read and written again, since the Task exists by then.
         """
         if self.atomic:
-            made = await self._at_once(spawner, tasks, next_status)
+            made = await self._make_in_one_commit(spawner, tasks, next_status)
             if made is not None:
                 return made
         (task,) = tasks
@@ -157,7 +157,7 @@ class TaskMaker:
         self._note(_identity(spawner), task["metadata"]["name"])
         return await self._write_status(spawner, next_status)
 
-    async def _at_once(
+    async def _make_in_one_commit(
         self, spawner: TaskSpawner, tasks: Sequence[Body], next_status: NextStatus
     ) -> TaskSpawner | None:
         meta = spawner.metadata

@@ -14,8 +14,10 @@ BACKOFF_SECONDS_FIRST = 5.0
 BACKOFF_SECONDS_MAX = 900.0
 DOUBLINGS_MAX = 16
 WHOLE_SECONDS = 3600.0
-"""Pause after which everything is read, changed or not: pages shift while they are read, and not all servers report
-changes reliably."""
+"""Time after which everything is read again, changed or not.
+
+Pages shift while they are read, and not all servers report changes reliably.
+"""
 
 
 class Poll:
@@ -23,18 +25,18 @@ class Poll:
 
     def __init__(self, basis: object, now: float, *, jitter: Callable[[float, float], float] = random.uniform) -> None:
         self.basis = basis
-        """Spawner, source and token: with another one, polling begins anew."""
+        """Spawner, source and token. If one of them changes, polling begins anew."""
         self.due = now
         self.polled_at: float | None = None
         """In seconds since 1970."""
         self.failure: Problem | None = None
         self.listed: frozenset[str] = frozenset()
-        """Tails of the names of the Tasks of all items that are listed."""
+        """The ends of the names of the Tasks of all listed items."""
         self.waiting: list[Item] = []
         self.refused: list[Item] = []
         """Items whose Tasks were refused. They are retried when the spawner has changed."""
         self.refusal: Problem | None = None
-        """The problem of the first of them."""
+        """The problem of the first refused item."""
         self.generation = 0
         self.unread = 0
         self.is_cut = False

@@ -19,11 +19,11 @@ SIGNATURE_HEADERS = ("x-rota-signature", "x-hub-signature-256")
 SCHEME = "sha256="
 SECRET_KEY = "secret"
 FORMER_SECRET_KEY = "former-secret"
-"""The key that is valid as well while a Secret is being replaced."""
+"""The key of a Secret that is also valid, while the secret is being replaced."""
 KEYS_MAX = 2
 
 _NOBODY = os.urandom(32)
-"""A key for webhooks without one: nobody knows it."""
+"""A key that nobody knows, for webhooks without one."""
 
 EVENT_HEADERS = ("x-rota-event", "x-github-event")
 DELIVERY_HEADERS = ("x-rota-delivery", "x-github-delivery")
@@ -59,7 +59,7 @@ def keys_of(secret: Mapping[str, bytes]) -> list[bytes]:
 
 
 def is_signed(headers: Mapping[str, str], body: bytes, keys: Sequence[bytes]) -> bool:
-    """Report whether a body is signed with one of the keys. It takes as long for any keys, and for none."""
+    """Report whether a body is signed with one of the keys. Takes the same time for any keys, and for none."""
     given = [headers[name].strip().lower().encode("utf-8", "replace") for name in SIGNATURE_HEADERS if name in headers]
     given += [b""] * (len(SIGNATURE_HEADERS) - len(given))
     matches = False

@@ -1,7 +1,7 @@
-"""Attempts of tasks on the workers of pools, and the decisions about a task, which are pure.
+"""Attempts of tasks on the workers of pools, and pure decisions on tasks.
 
-- *Written first.* A runner is sent an attempt only after it is written that the task runs there.
+- *Written first.* A runner is sent an attempt only after the task's status says that it runs there.
 - *At most once.* Whatever is killed, every task ends, and each attempt does its work at most once.
-- *At its place.* A task that loses its worker is tried again, and has its place in the queue again.
-- *One of a branch.* Of the tasks on one branch of a workspace one runs at a time.
+- *At its place.* A task that loses its worker is tried again, at its former place in the queue.
+- *One of a branch.* Of the tasks on one branch of a workspace, one runs at a time.
 """

@@ -1,9 +1,9 @@
-"""Attempts of tasks: which worker has which, from the write that begins one to the write that ends it.
+"""Attempts of tasks on the workers of pools, from the write that begins an attempt to the write that ends it.
 
-A worker is given to the tasks of its pool (its lane) by one write of the Instance; after that `Task.status` (the
-instance, its uid and the number of the try) is the record of each hand-over. A task is sent to its runner only when it
-is written that it runs there, and an outcome is acknowledged only when it is written. What begins and ends in one turn
-of the event loop is written together.
+One write of the Instance gives a worker to the tasks of its pool (its lane). After that `Task.status` (the instance,
+its uid and the number of the try) is the record of each hand-over. A runner is sent a task only after the task's status
+says that it runs there, and an outcome is acknowledged only after it is written. Attempts that begin or end in one
+iteration of the event loop are written together.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from rota.client import Key
 from rota.control.holds.arrivals import Arrivals
 from rota.control.holds.executor import Executor
 from rota.control.holds.handover import HandOver, Written
+from rota.control.holds.ledger_index import LedgerIndex
 from rota.control.holds.members import Member, PoolKey
-from rota.control.holds.wanted import Wanted
 from rota.control.instances.names import controller_of
 from rota.control.tasks.counting import TaskCounting
 from rota.control.tasks.ends import End, Ends, KeepResult
@@ -52,7 +52,7 @@ from rota.runtime.runners import JobNews, Runners
 
 
 class Attempts:
-    """Tasks in, outcomes out. Of the status of a task it writes that it runs, and how an attempt ended."""
+    """Runs tasks on the workers of pools: it writes in a task's status that an attempt runs, and its outcome."""
 
     def __init__(
         self,
@@ -63,22 +63,22 @@ class Attempts:
         counting: TaskCounting | None = None,
         linger_seconds: float = LINGER_SECONDS,
     ) -> None:
-        """`keep_result` stores a large result, to be found by the task's name, uid and namespace."""
+        """`keep_result` stores a large result under the task's name, uid and namespace."""
         self.executor = executor
         self._runners = runners
         self.counting = counting or TaskCounting(Metrics())
         self.counting.watch(lambda: {(pool.namespace, pool.name): one for pool, one in executor.ledgers.items()})
-        self._pools = Wanted(executor)
-        """By the uid of a task that waits for a worker or has one."""
+        self._active = LedgerIndex(executor)
+        """The tasks that wait for a worker or have one."""
         self.arrivals = Arrivals(lambda: executor.clock.time())
-        self.ends = Ends(executor, runners, self._pools, self.counting, keep_result, self._ended)
+        self.ends = Ends(executor, runners, self._active, self.counting, keep_result, self._ended)
         self._sending = Sending(executor, runners, self.ends, make_job)
         self._lane = Lane(executor, runners, self.ends.__contains__, linger_seconds)
-        self._notices = Notices(executor, self._waiting)
+        self._notices = Notices(executor, self._queued_write)
         executor.join("Task", self)
 
     def serve(self) -> Callable[[], None]:
-        """Begin to take outcomes. Returns how to end that."""
+        """Take outcomes and other news from runners. Returns a function that ends that."""
         ends = [self._runners.on_outcomes(self.outcome), self._runners.on_job_news(self._on_job_news)]
 
         def end() -> None:
@@ -96,9 +96,12 @@ class Attempts:
     # Tasks.
 
     def queue(self, task: Task, pool: PoolKey, arrival: float) -> None:
-        """Queue a task that could run now. Said again, nothing happens. If it has to wait, its status will say so."""
+        """Queue a task that needs nothing more than a worker. Repeated, this has no effect.
+
+        If the task has to wait, its status says so after a moment.
+        """
         uid = task.metadata.uid
-        self._pools.put(uid, key_of(task), pool)
+        self._active.put(uid, key_of(task), pool)
         state = self.executor.ledger(pool).request(request(task, arrival))
         if state is State.WAITING and (task.status is None or task.status.phase != "Queued"):
             self._notices.put(uid)
@@ -109,17 +112,20 @@ class Attempts:
         return assignment_id(task) in self.ends
 
     def before(self, task: Task) -> int | None:
-        """Count those that get a worker before one that waits, or return `UNCOUNTED`. None: it does not wait."""
-        ledger = self._pools.ledger(task.metadata.uid)
+        """Count the requests that are served before a task, or return `UNCOUNTED`. None: the task does not wait."""
+        ledger = self._active.ledger(task.metadata.uid)
         return place_of(ledger, task.metadata.uid) if ledger is not None else None
 
     def resume(self, task: Task, instance: Instance) -> None:
-        """Have a task that is written to run on an instance run there, unless it does."""
+        """Restore the hold of a task whose status says that it runs on an instance, and send it to the runner.
+
+        If the runner has reported its outcome already, take that instead.
+        """
         member = self.executor.members.get(instance.metadata.uid)
         if member is None or self.is_ending(task):
             return
         uid = task.metadata.uid
-        if self._pools.state(uid) is not State.HELD:
+        if self._active.state(uid) is not State.HELD:
             self._hold(member.pool, task, member.subject.uid)
             for outcome in self._runners.outcomes(member.subject):
                 if outcome.id == assignment_id(task):
@@ -128,31 +134,31 @@ class Attempts:
         self._sending.begin(member, task)
 
     def cancel(self, task: Task) -> None:
-        """Drop a task that waits; ask the runner of one that runs to end it, which then reports its outcome."""
+        """Drop a waiting task, or ask the runner of a running one to end it. The runner then reports the outcome."""
         uid = task.metadata.uid
-        pool = self._pools.get(uid)
+        pool = self._active.get(uid)
         if pool is None:
             return
         ledger = self.executor.ledger(pool)
         state = ledger.cancel(uid)
         if state in (State.HELD, State.ENDING):
-            if (member := self._pools.member(uid)) is not None:
+            if (member := self._active.member(uid)) is not None:
                 self._sending.cancel(member, assignment_id(task))
         elif state is not State.BINDING:
-            # One that is just being given a worker is known until that is written, and then given back.
+            # While its binding is being written, a task stays known: its worker is given back after that.
             self._forget(uid)
         self.executor.carry_out(pool)
 
     def gone(self, key: Key) -> None:
-        """Forget the task of this name, which is gone."""
+        """Forget the deleted task of this name. If it was sent to a runner, have the runner end it."""
         self.arrivals.drop(key)
-        for uid in self._pools.of(key):
-            pool = self._pools.get(uid)
+        for uid in self._active.of(key):
+            pool = self._active.get(uid)
             assert pool is not None
             ledger = self.executor.ledger(pool)
             if ledger.cancel(uid) is State.HELD:
-                # What its runner says of its end is acknowledged then.
-                member = self._pools.member(uid)
+                # The hold ends when the runner reports the outcome, which is then acknowledged.
+                member = self._active.member(uid)
                 sent = [id_ for id_ in member.sent if task_uid(id_) == uid] if member is not None else []
                 for id_ in sent:
                     self._sending.cancel(cast(Member, member), id_)
@@ -163,32 +169,32 @@ class Attempts:
             self.executor.carry_out(pool)
 
     def _forget(self, uid: str) -> None:
-        self._pools.pop(uid)
+        self._active.pop(uid)
         self.arrivals.pop(uid)
 
     def _drop(self, pool: PoolKey, uid: str, member: Member | None) -> None:
-        """Take a hold as ended of which nothing is to be written."""
+        """End a hold in the ledger only, since nothing of its end has to be written."""
         self.executor.ledger(pool).ended(uid)
         self._forget(uid)
         self.executor.carry_out(pool)
         self._lane.leave_if_idle(member)
 
     def _hold(self, pool: PoolKey, task: Task, instance: str) -> None:
-        self._pools.put(task.metadata.uid, key_of(task), pool)
+        self._active.put(task.metadata.uid, key_of(task), pool)
         status = task.status
         arrival = status.arrival.timestamp() if status is not None and status.arrival is not None else 0.0
         self.executor.ledger(pool).hold(request(task, arrival), instance)
         self.executor.carry_out(pool)
 
-    # What the executor asks.
+    # `Holders`, which the executor calls.
 
     by_instance = False
 
-    def being_stored(self, uid: str) -> asyncio.Future[None] | None:
+    def creation_under_way(self, uid: str) -> asyncio.Future[None] | None:
         return None
 
     def begin(self, member: Member, binding: Binding) -> HandOver | None:
-        task = self._wanting(binding.request.id)
+        task = self._runnable_task(binding.request.id)
         if task is None:
             raise ApiError(404, "NotFound", f"no task {binding.request.id} is to be run")
         begun = begun_task(task, member, binding, time_of(self.executor.clock.time()))
@@ -203,7 +209,7 @@ class Attempts:
         if task.spec.branch is not None:
             self.wake(key_of(task))
         if member.lane is None:
-            # Somebody has taken the worker while that was written.
+            # Another writer has taken the worker meanwhile.
             self.executor.update(member)
         else:
             self._sending.begin(member, task)
@@ -216,7 +222,7 @@ class Attempts:
         self._forget(request.id)
 
     def not_begun(self, binding: Binding, error: ApiError | None) -> None:
-        key = self._pools.key_of(binding.request.id)
+        key = self._active.key_of(binding.request.id)
         if not binding.is_wanted:
             self._forget(binding.request.id)
         if key is not None and error is not None:
@@ -238,29 +244,29 @@ class Attempts:
                     pool = PoolKey(task.metadata.namespace, owner.name, owner.kind)
                     self._hold(pool, task, instance.metadata.uid)
             elif status.phase == "Queued" and status.arrival is not None and _waits_for_pool(task):
-                # It has its place before anybody is served.
+                # Queued tasks get their places back before any worker is given out.
                 self.queue(task, pool_of(task), status.arrival.timestamp())
 
     def give_back(self, pool: PoolKey, request: Request, instance: str) -> None:
-        task, member = self._pools.find(Task, request.id), self.executor.members.get(instance)
+        task, member = self._active.find(Task, request.id), self.executor.members.get(instance)
         if task is not None and not task.over() and task.spec.cancel:
             self.ends.cancelled(task)
             return
         if task is not None and not task.over():
-            self._unbegin(task)
+            self._requeue(task)
         self._drop(pool, request.id, member)
 
     def name_of(self, uid: str) -> str | None:
-        return self._pools.name_of(uid)
+        return self._active.name_of(uid)
 
     def recall(self, instance: str, request: str) -> None:
-        task, member = self._pools.find(Task, request), self.executor.members.get(instance)
+        task, member = self._active.find(Task, request), self.executor.members.get(instance)
         if task is not None and member is not None:
             self._sending.recall(member, task)
 
     def lost(self, request: Request, instance: str) -> None:
-        task = self._pools.find(Task, request.id)
-        self._pools.pop(request.id)
+        task = self._active.find(Task, request.id)
+        self._active.pop(request.id)
         if task is not None and task.status is not None and task.status.phase == "Running":
             self.ends.lost(task)
 
@@ -269,7 +275,7 @@ class Attempts:
         for uid in ledger.holders_of(member.subject.uid):
             if ledger.state(uid) is not State.HELD:
                 continue
-            task = self._pools.find(Task, uid)
+            task = self._active.find(Task, uid)
             if task is not None and is_on(task, member.instance):
                 self._sending.begin(member, task)
         self._lane.leave_if_idle(member)
@@ -292,20 +298,20 @@ class Attempts:
     # Runners.
 
     def outcome(self, subject: Subject, outcome: Outcome) -> None:
-        """Take the outcome of an attempt. Its runner repeats it on each stream until it is acknowledged."""
+        """Take the outcome of an attempt. The runner repeats it on each stream until it is acknowledged."""
         outcome = self.executor.judged(outcome)
         member = self.executor.members.get(subject.uid)
         if member is None:
-            return  # Of one that is not known here yet: it is asked for when the worker appears.
+            return  # The worker is not known yet: `appeared` takes its outcomes.
         if outcome.id in self.ends:
             self.ends.repeat(outcome.id, member)
             return
         member.sent.discard(outcome.id)
         uid = task_uid(outcome.id)
-        pool = self._pools.get(uid)
+        pool = self._active.get(uid)
         ledger = self.executor.ledger(member.pool)
         if pool is not None and ledger.instance_of(uid) == subject.uid:
-            task = self._pools.find(Task, uid)
+            task = self._active.find(Task, uid)
             if task is None or task.over() or assignment_id(task) != outcome.id:
                 self._runners.send(subject, Acknowledge(outcome.id))
                 if task is None or task.over():
@@ -313,12 +319,12 @@ class Attempts:
                 return
             self.ends.finish(End(key_of(task), uid, outcome, member))
         elif self.executor.client.in_process or member.is_claimed:
-            # Nobody waits for it. Elsewhere the task may only not be known here yet: what is left of them is
-            # acknowledged when the worker is taken from the tasks of its pool.
+            # No task waits for this outcome. With a remote registry, the task may only not have been read yet: then
+            # the outcome is acknowledged when the worker leaves the lane.
             self._runners.send(subject, Acknowledge(outcome.id))
 
     def _on_job_news(self, subject: Subject, news: JobNews) -> None:
-        """Take the news that a job runs for longer than a moment, or was returned before it began."""
+        """Take news of a job: it has run for longer than a moment, or its runner has returned it before it began."""
         member = self.executor.members.get(subject.uid)
         if member is None or not isinstance(news, Began | Returned):
             return
@@ -334,56 +340,56 @@ class Attempts:
                 self._lane.rename(member, name, uid)
             return
         member.sent.discard(news.id)
-        task = self._pools.find(Task, uid)
+        task = self._active.find(Task, uid)
         if task is None or task.over() or assignment_id(task) != news.id:
             self._drop(member.pool, uid, member)
         elif task.spec.cancel:
             self.ends.cancelled(task)
         elif ledger.returned(uid, subject.uid) is not None and ledger.state(uid) is State.WAITING:
-            self._unbegin(task)
+            self._requeue(task)
         self.executor.carry_out(member.pool)
         self._lane.leave_if_idle(member)
 
     # Writing.
 
-    def _waiting(self, uid: str) -> HandOver | None:
-        """Return the status write by which a task waits for a worker; None: it does not wait, or its status says so."""
-        task = self._wanting(uid) if self._pools.state(uid) is State.WAITING else None
+    def _queued_write(self, uid: str) -> HandOver | None:
+        """Return the write of phase Queued for a waiting task; None: it does not wait, or its status says so."""
+        task = self._runnable_task(uid) if self._active.state(uid) is State.WAITING else None
         if task is None or (task.status is not None and task.status.phase == "Queued"):
             return None
         arrival = time_of(self.arrivals.when(task))
         return HandOver(begins=msgspec.structs.replace(task, status=queued(task.status or TaskStatus(), arrival)))
 
-    def _unbegin(self, task: Task) -> None:
-        """Write that a task waits that was written to run, and was never sent to a runner."""
+    def _requeue(self, task: Task) -> None:
+        """Write a task back to Queued that no runner has begun, though its status says that it runs."""
         arrival = task.status.arrival if task.status is not None else None
         status = queued(task.status or TaskStatus(), arrival or time_of(self.executor.clock.time()))
         waits = HandOver(begins=msgspec.structs.replace(task, status=status))
         self.executor.writes.add(lambda: waits, lambda _, result: self.wake(key_of(task)))
 
     def _ended(self, end: End, task: Task | None) -> None:
-        """Take the written end of an attempt. `task`: the task as written, or None if nothing had to be written."""
+        """Go on after the end of an attempt was written. `task`: the written task; None: nothing had to be written."""
         self._forget(end.uid)
         self._lane.leave_if_idle(end.member)
         if task is None:
             return
         is_lost = end.outcome.reason == "WorkerLost" and task.metadata.deletion_timestamp is None
         if is_lost and not task.over() and task.spec.branch is None and _waits_for_pool(task):
-            # It has its place again before another worker is there.
+            # It is queued at its place before another worker is free.
             self.queue(task, pool_of(task), self.arrivals.when(task))
         if has_more_to_come(task):
             self.wake(end.key)
 
     # Reading.
 
-    def _wanting(self, uid: str) -> Task | None:
-        """Return a task that is still to be run."""
-        task = self._pools.find(Task, uid)
+    def _runnable_task(self, uid: str) -> Task | None:
+        """Return the task with this uid; None: it must not begin (it is over, cancelled, being deleted or gone)."""
+        task = self._active.find(Task, uid)
         if task is None or task.over() or task.spec.cancel or task.metadata.deletion_timestamp is not None:
             return None
         return task
 
 
 def _waits_for_pool(task: Task) -> bool:
-    """Report whether a task that waits needs nothing but a worker of its pool."""
+    """Report whether a waiting task needs only a worker of its pool."""
     return task.spec.worker_pool_ref is not None and not task.spec.cancel

@@ -1,4 +1,4 @@
-"""Metrics of tasks and of the pools that run them."""
+"""Metrics of tasks, and of their pools."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rota.engine.metrics import LABEL_LENGTH_MAX, OTHER, Labels, Metrics
 from rota.pools import Ledger
 
 NO_POOL = "-"
-"""The pool of a task with a worker of its own, in its labels."""
+"""The label `pool` of a task with a worker of its own."""
 HOLDERS_MAX = 64
-"""Holders with labels of their own; all that come later are one, `other`. Users choose their names."""
+"""Holders with a label of their own. Users choose holders' names, so all further ones share the label `other`."""
 
 
 class TaskCounting:
@@ -28,7 +28,7 @@ class TaskCounting:
         self._ran = metrics.histogram("rota_task_run_seconds", "How long an attempt took.", where)
 
     def watch(self, ledgers: Callable[[], Mapping[Labels, Ledger]]) -> None:
-        """Show the requests that wait and the holds of these ledgers, as of when the metrics are read."""
+        """Add gauges of waiting requests and of holds, which read these ledgers."""
         self._metrics.gauge(
             "rota_pool_waiting",
             "Tasks that wait for a worker.",
@@ -43,7 +43,7 @@ class TaskCounting:
         )
 
     def _shown(self, pools: Mapping[Labels, Mapping[str, int]]) -> Mapping[Labels, float]:
-        """Return numbers of pools by the label of the holder: those of holders that share a label are added up."""
+        """Return the numbers by label: holders that share a label are added up."""
         shown: Tally[Labels] = Tally()
         for pool, holders in pools.items():
             for holder, number in holders.items():
@@ -59,7 +59,7 @@ class TaskCounting:
         return name
 
     def forget(self, namespace: str, pool: str) -> None:
-        """Drop the metrics of a pool that is gone."""
+        """Drop the series of a deleted pool."""
         for series in (self._created, self._completed, self._waited, self._ran):
             series.forget((namespace, pool))
 
@@ -73,7 +73,7 @@ class TaskCounting:
         self._ran.observe(self._where(task), max(0.0, seconds))
 
     def completed(self, task: Task) -> None:
-        """Count a task that is over, by its last status."""
+        """Count an ended task, by its last status."""
         status = task.status
         outcome = (status.reason or status.phase or "") if status is not None else ""
         self._completed.add((*self._where(task), outcome))

@@ -1,4 +1,4 @@
-"""The ends of attempts: from an outcome to the status that says so, and to the runner that may forget it then."""
+"""The ends of attempts: an outcome is written into the task's status, and then acknowledged to the runner."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rota.client import Key
 from rota.control.holds.binder import LOOK_AGAIN_SECONDS, RETRY_SECONDS, STATUS_RACE
 from rota.control.holds.executor import Executor
 from rota.control.holds.handover import HandOver, Result
+from rota.control.holds.ledger_index import LedgerIndex
 from rota.control.holds.members import Member
 from rota.control.holds.named import ByName
-from rota.control.holds.wanted import Wanted
 from rota.control.tasks.counting import TaskCounting
 from rota.control.tasks.lifecycle import after, assignment_id, is_large, without_findings
 from rota.control.tasks.placing import key_of, pool_of
@@ -36,58 +36,59 @@ GONE, INVALID = 404, 422
 
 
 class End(NamedTuple):
-    """The end of an attempt that is not written yet."""
+    """An attempt that has ended, until its outcome is written."""
 
     key: Key
     uid: str
     outcome: Outcome
     member: Member | None
-    """The worker whose runner is sent an acknowledgement when the outcome is written; None: there is none."""
+    """The worker whose runner gets the acknowledgement; None: there is none."""
     is_bare: bool = False
-    """The findings of the attempt cannot be stored, and are left out."""
+    """True: the attempt's output is left out, since it cannot be stored."""
 
 
 class Ends:
-    """Writes outcomes. Each is written once, and acknowledged after that."""
+    """Writes outcomes, each once, and acknowledges it after that."""
 
     def __init__(
         self,
         executor: Executor,
         runners: Runners,
-        pools: Wanted,
+        active: LedgerIndex,
         counting: TaskCounting,
         keep_result: KeepResult,
         ended: Callable[[End, Task | None], None],
     ) -> None:
         """`keep_result` stores a large result.
 
-        `ended` is called when nothing is to be written of an attempt any more, with the task as it was written.
+        `ended` is called when nothing of an attempt is left to be written: with the written task, or None if nothing
+        was written.
         """
         self._executor = executor
         self._runners = runners
-        self._pools = pools
+        self._active = active
         self._keep_result = keep_result
         self._counting = counting
         self._ended = ended
         self._outcomes: ByName[Outcome] = ByName()
-        """By the attempt's id, until they are written."""
+        """Outcomes that are being written, by the attempt's id."""
         self._repeated: dict[str, Member] = {}
-        """The workers whose runners report an outcome that is being written, perhaps because the worker was lost."""
+        """The workers whose runners have reported an outcome while it was being written, by the attempt's id."""
 
     def __contains__(self, attempt: str) -> bool:
         """Report whether the outcome of an attempt is being written."""
         return attempt in self._outcomes
 
     def repeat(self, attempt: str, member: Member) -> None:
-        """Acknowledge an outcome that is being written to this worker as well."""
+        """Note a worker that reports an outcome while it is being written. One of its reporters is acknowledged."""
         self._repeated[attempt] = member
 
     def finish(self, end: End) -> None:
-        """Write that an attempt has ended. Its worker can be given to the next at once."""
+        """Write the end of an attempt. The ledger can give its worker to the next request at once."""
         self._outcomes.put(end.outcome.id, end.key, end.outcome)
         if end.member is not None:
             end.member.ends += 1
-        pool = self._pools.get(end.uid)
+        pool = self._active.get(end.uid)
         if pool is not None:
             ledger = self._executor.ledger(pool)
             ledger.ending(end.uid, frees=True)
@@ -100,13 +101,13 @@ class Ends:
             self._executor.carry_out(pool)
 
     def end(self, task: Task, outcome: Outcome) -> None:
-        """Write the outcome of an attempt, unless that is being written."""
+        """Write the outcome of an attempt, unless an outcome of it is being written already."""
         if outcome.id not in self._outcomes:
             uid = task.metadata.uid
-            self.finish(End(key_of(task), uid, outcome, self._pools.member(uid)))
+            self.finish(End(key_of(task), uid, outcome, self._active.member(uid)))
 
     def lost(self, task: Task) -> None:
-        """Write that an attempt has lost its worker: a failure if that is the task's own fault."""
+        """Write the end of an attempt whose worker is lost. If the task itself caused that, it is a failure."""
         now, status = self._executor.clock.time(), task.status or TaskStatus()
         started = status.start_time.timestamp() if status.start_time is not None else now
         message = f"its worker {status.instance_name} is gone"
@@ -120,13 +121,13 @@ class Ends:
         self.finish(End(key_of(task), task.metadata.uid, outcome, None))
 
     async def _keep(self, end: End) -> None:
-        """Store a large result before it is written that there is one."""
+        """Store a large result, then write the end of its attempt."""
         while True:
             try:
                 await self._keep_result(end.key.name, end.uid, end.key.namespace, end.outcome.result)
                 break
             except OSError as error:
-                # The disk is full, say. Its runner has the outcome until it is written.
+                # For example, the disk is full. The runner keeps the outcome until it is acknowledged.
                 log.warning("the result of task %s cannot be kept: %s", end.key.name, error.strerror)
                 await sleep(self._executor.clock, RETRY_SECONDS)
         self._write(end)
@@ -135,7 +136,7 @@ class Ends:
         self._executor.writes.add(partial(self._made, end), partial(self._receive, end))
 
     def _made(self, end: End) -> HandOver | None:
-        """Return the task with the status that it has after an attempt; None: nobody waits for that."""
+        """Return the write of a task's status after an attempt; None: no task waits for this outcome."""
         task = get(self._executor.objects, Task, end.key.name, end.key.namespace)
         if task is None or task.metadata.uid != end.uid or task.over() or assignment_id(task) != end.outcome.id:
             self._over(end)
@@ -151,13 +152,13 @@ class Ends:
         elif result.code == GONE:
             self._over(end)
         elif result.code == INVALID and not end.is_bare:
-            # It would be refused for ever, whatever else changes.
+            # The output is invalid: no retry can succeed with it.
             self._write(end._replace(outcome=without_findings(end.outcome, str(result)), is_bare=True))
         else:
             self._executor.start(self._again(end, result))
 
     async def _again(self, end: End, error: ApiError) -> None:
-        """Write an end once more: the task has changed meanwhile, or the server has a problem."""
+        """Write an end again: the task has changed meanwhile, or the server has failed."""
         if error.code not in STATUS_RACE:
             log.warning("the end of task %s could not be written: %s", end.key.name, error)
             await sleep(self._executor.clock, RETRY_SECONDS)
@@ -166,9 +167,9 @@ class Ends:
         self._write(end)
 
     def _over(self, end: End, task: Task | None = None) -> None:
-        """Finish an attempt whose end is written, and let its runner forget it."""
+        """Forget an attempt whose end is written, acknowledge it, and end its hold."""
         self._outcomes.pop(end.outcome.id)
-        pool = self._pools.get(end.uid)
+        pool = self._active.get(end.uid)
         repeated = self._repeated.pop(end.outcome.id, None)
         if end.member is not None:
             end.member.ends -= 1
@@ -186,6 +187,6 @@ class Ends:
         self._counting.ran(task, outcome.ended - outcome.started)
         if task.over():
             self._counting.completed(task)
-            if end.uid in self._pools:
+            if end.uid in self._active:
                 self._executor.complete(pool)
         self._executor.forget_if_gone(pool)

@@ -1,4 +1,4 @@
-"""Build the job of a Task for its runner. A job has the secrets of its task, read anew for each attempt."""
+"""Build the job of a Task for its runner. The Secrets of the task are read anew for each attempt."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CREDENTIALS_KEY = "key"
 
 
 class CannotRun(Exception):  # noqa: N818
-    """A worker is not made for what a task asks for."""
+    """A task asks for something that its worker cannot or must not do."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class CannotRun(Exception):  # noqa: N818
 
 
 def worker_of(objects: Objects, task: Task, policy: Policy = NO_POLICY) -> tuple[WorkerRole, Sequence[EnvVar]]:
-    """Return what runs a task, and the variables that it has. Raises CannotRun."""
+    """Return the role of the worker that runs a task, and the worker's variables. Raises CannotRun."""
     config = task.spec.worker
     ref = task.spec.worker_pool_ref
     pool = get(objects, WorkerPool, ref.name, task.metadata.namespace) if ref is not None else None
@@ -66,7 +66,7 @@ def _check_isolation(objects: Objects, task: Task, pool: WorkerPool, policy: Pol
 
 
 def check(task: Task, role: WorkerRole, env: Sequence[EnvVar] = ()) -> None:
-    """Raises CannotRun, or TemplateError, for what no worker of this kind, with these variables, could do."""
+    """Check that a worker of this role, with these variables, can run a task. Raises CannotRun or TemplateError."""
     check_role(task, role)
     dependencies = task.status.dependencies if task.status is not None else []
     given(task.spec, dependencies)
@@ -74,13 +74,13 @@ def check(task: Task, role: WorkerRole, env: Sequence[EnvVar] = ()) -> None:
 
 
 def check_role(task: Task, role: WorkerRole) -> None:
-    """Raises CannotRun for what no worker of this kind could do."""
+    """Check that a worker of this role can run a task. Raises CannotRun."""
     if task.spec.prompt is not None and role.type not in AGENT_TYPES:
         raise CannotRun("NotAnAgent", NOT_AN_AGENT.format(role.type))
 
 
 def job(objects: Objects, task: Task, instance: Instance, id_: str, log: str) -> Job:
-    """Return the job that a runner is sent for a task. Raises what `check` raises."""
+    """Return the job of a task. Raises what `check` raises."""
     if why := reach(objects, instance):
         where, made = f"Instance/{instance.metadata.name}", made_for(objects, instance)
         if refused := refusal(objects, where, why, task, instance, made):
@@ -128,7 +128,7 @@ def _agent(role: WorkerRole) -> tuple[tuple[str, ...], Parse]:
 
 
 def _wishes(role: WorkerRole) -> dict[str, str]:
-    """The model and the effort, for a program of one's own. Agents that Rota knows have arguments for them."""
+    """Return the variables with model and effort. An agent that Rota knows gets them as arguments instead."""
     if role.type in AGENTS:
         return {}
     wished = {"ROTA_MODEL": role.model, "ROTA_EFFORT": role.effort}
@@ -136,7 +136,7 @@ def _wishes(role: WorkerRole) -> dict[str, str]:
 
 
 def _credentials(objects: Objects, namespace: str, role: WorkerRole) -> dict[str, str]:
-    """Return the keys of the Secret as variables. The key named `key`, or the only one, is the agent's credential."""
+    """Return the values of the Secret as variables. The key named `key`, or the only one, is the agent's credential."""
     credentials = role.credentials
     if credentials is None or credentials.secret_ref is None:
         return {}

@@ -1,6 +1,7 @@
-"""The lane of a pool: workers that are given to its tasks, which then follow each other on them.
+"""The lane of a pool: the workers that are given to its tasks, which then run on them one after the other.
 
-One write of the Instance gives it, and one takes it back; between the two no task needs a write of the Instance.
+One write of the Instance gives a worker to the lane, and one takes it back. In between, a task needs no write of the
+Instance.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rota.runtime.runner.messages import Acknowledge
 from rota.runtime.runners import Runners
 
 LINGER_SECONDS = 0.05
-"""A worker without a task stays given to the tasks of its pool for so long: the next one often comes at once."""
+"""Time that an idle worker stays in the lane, since the next task often follows at once."""
 
 
 class Lane:
@@ -35,7 +36,7 @@ class Lane:
         is_awaited: Callable[[str], bool],
         linger_seconds: float = LINGER_SECONDS,
     ) -> None:
-        """`is_awaited` returns whether the outcome of an attempt is still to be written."""
+        """`is_awaited` reports whether the outcome of an attempt is being written."""
         self._executor = executor
         self._runners = runners
         self._is_awaited = is_awaited
@@ -47,7 +48,7 @@ class Lane:
             timer.cancel()
 
     def forget(self, instance: str) -> None:
-        """An instance is gone, by its uid."""
+        """Forget a deleted instance, by its uid."""
         timer = self._lingering.pop(instance, None)
         if timer is not None:
             timer.cancel()
@@ -55,16 +56,16 @@ class Lane:
     # Giving.
 
     def enter(self, member: Member, begins: Task) -> HandOver:
-        """Return the write that gives a worker to the tasks of its pool, and to the first of them, that task as begun.
+        """Return the write that gives a worker to the lane, and begins the first task on it.
 
-        Where the backend is not atomic, that the task runs is written next.
+        A backend that is not atomic gets the status of the task by a second write.
         """
         meta, now = begins.metadata, time_of(self._executor.clock.time())
         lane = Assignment(id=new_uid(), kind="Task", name=meta.name, uid=meta.uid, since=now)
         return HandOver(member.subject, None, lane, begins=begins)
 
     def rename(self, member: Member, name: str, uid: str) -> None:
-        """Have an instance name the task that runs on it now, if it names one that it was given for earlier."""
+        """Write the name of the running task into the assignment of its instance, unless it is there."""
         assigned = member.assignment
         if assigned is not None and assigned.name != name and not member.is_changing_hands:
             renamed = msgspec.structs.replace(assigned, name=name, uid=uid)
@@ -73,13 +74,13 @@ class Lane:
     # Taking back.
 
     def acknowledge_rest(self, member: Member) -> None:
-        """Have the runner of a worker that no task uses forget the outcomes that nobody waits for."""
+        """Acknowledge the outcomes of a worker that no task uses, except those that are being written."""
         for outcome in self._runners.outcomes(member.subject):
             if not self._is_awaited(outcome.id):
                 self._runners.send(member.subject, Acknowledge(outcome.id))
 
     def leave_if_idle(self, member: Member | None) -> None:
-        """Take a worker from the tasks of its pool when none of them has been on it for a moment."""
+        """Take a worker from the lane once it has had no task for a moment."""
         if member is None or not self._may_leave(member):
             return
         uid = member.subject.uid
@@ -100,7 +101,7 @@ class Lane:
         if member.lane is None or member.is_changing_hands or not executor.is_known(member):
             return False
         if member.ends:
-            return False  # Until they are written, only this tells that its runner has them.
+            return False  # While ends are written, only the assignment shows that the runner has their outcomes.
         return not executor.ledger(member.pool).is_used(member.subject.uid)
 
     def _leave(self, member: Member) -> None:

@@ -1,4 +1,4 @@
-"""The status of a task after each thing that can happen to it. Pure: nothing waits, writes or reads a clock."""
+"""The status of a task after each event. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from rota.api.task import ATTEMPTS_MAX, RETRY_OF, Attempt, Dependency, Retry, Ta
 from rota.runtime.runner.jobs import MESSAGE_BYTES_MAX, Outcome, shortened
 
 LOSSES_MAX = 10
-"""Further tries of a task because its worker was lost. That is not its fault, and does not count as a try."""
+"""Tries of a task after its worker was lost. They do not count against `retry.limit`."""
 BACKOFF_SECONDS_MAX = 3600.0
 RESULT_BYTES_MAX = 4096
-"""Bytes of a result that is in the status; a larger one is kept beside the task."""
+"""The most bytes of a result in the status. A larger one is kept outside of the Task."""
 
 DEPENDENCY_OUTPUTS_CHARACTERS_MAX = 512 * 1024
-"""Characters of the outputs of all dependencies of a task, which has a copy of them."""
+"""Characters of the outputs of all dependencies together, since their task has a copy."""
 
 
 class TooMuchOutput(Exception):  # noqa: N818
-    """The dependencies of a task have more outputs than it can be given."""
+    """The dependencies of a task have more outputs than its status can hold."""
 
 
 def assignment_id(task: Task) -> str:
-    """Return the id of the current attempt: the same until its end is written, and never another's."""
+    """Return the id of the current attempt, which is unique. It changes when the end of the attempt is written."""
     return f"{task.metadata.uid}.{tries(task)}"
 
 
 def tries(task: Task) -> int:
-    """Attempts that have ended."""
+    """Return the number of ended attempts."""
     return task.status.tries if task.status is not None else 0
 
 
 def running(
     status: TaskStatus, instance: str, instance_uid: str | None, since: datetime, arrival: float | None = None
 ) -> TaskStatus:
-    """Return the status of a task that has a worker. Should it lose that, it has its place in the queue again."""
+    """Return the status of a task that has a worker. It keeps the arrival, for the case that the worker is lost."""
     return msgspec.structs.replace(
         status,
         phase="Running",
@@ -76,7 +76,7 @@ def queued(status: TaskStatus, arrival: datetime, reason: str | None = None, mes
 
 
 def over(status: TaskStatus, phase: str, reason: str, message: str, now: datetime) -> TaskStatus:
-    """Return the status of a task that is over without the end of an attempt."""
+    """Return the status of a task that ends without an attempt."""
     return msgspec.structs.replace(
         status,
         phase=phase,
@@ -88,7 +88,7 @@ def over(status: TaskStatus, phase: str, reason: str, message: str, now: datetim
 
 
 def after(task: Task, status: TaskStatus, instance: str, outcome: Outcome) -> TaskStatus:
-    """Return the status of a task after an attempt: it is over, or tried again."""
+    """Return the status of a task after an attempt: ended, or waiting for the next try."""
     ended = time_of(outcome.ended)
     attempt = Attempt(
         instance=instance,
@@ -140,7 +140,7 @@ def is_retried(task: Task, status: TaskStatus, reason: str) -> bool:
 
 
 def retried_at(task: Task) -> float:
-    """Return when a task that is tried again may have a worker. One that lost its worker may at once."""
+    """Return the time from which a task may be tried again. After the loss of a worker that is at once."""
     status = task.status
     if status is None or not status.attempts:
         return 0.0
@@ -153,12 +153,12 @@ def retried_at(task: Task) -> float:
 
 
 def is_large(result: str) -> bool:
-    """Report whether a result is kept beside the task, and not in its status."""
+    """Report whether a result is too large for the status."""
     return len(result.encode()) > RESULT_BYTES_MAX
 
 
 def result_of(text: str) -> Any:
-    """Return a result as JSON if it is that and can be stored, else as text; of a large one, its digest."""
+    """Return a result as it is in the status: as JSON if possible, else as text; for a large one, its digest."""
     if not text:
         return None
     if is_large(text):
@@ -171,7 +171,7 @@ def result_of(text: str) -> Any:
 
 
 def without_findings(outcome: Outcome, why: str) -> Outcome:
-    """Return an outcome without the attempt's output, which cannot be stored. A success becomes a failure."""
+    """Return an outcome without its output, which cannot be stored. A success becomes a failure."""
     return Outcome(
         outcome.id,
         "Failed" if outcome.reason == "Succeeded" else outcome.reason,
@@ -183,7 +183,7 @@ def without_findings(outcome: Outcome, why: str) -> Outcome:
 
 
 def copied(status: TaskStatus, ended: Sequence[Task]) -> TaskStatus:
-    """Return a status with the outcomes of dependencies that have ended. Raises TooMuchOutput."""
+    """Return a status with copies of the outputs of ended dependencies. Raises TooMuchOutput."""
     known = {one.name: one for one in status.dependencies}
     for task in ended:
         found = task.status

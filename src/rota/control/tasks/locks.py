@@ -1,7 +1,8 @@
 """Branch locks: of the tasks on one branch of one workspace, one runs at a time.
 
-A task takes its place when it could run otherwise, so that what waits for something else holds nobody up: with
-dependencies there can be no deadlock. The first in place keeps it until it is over, or waits again.
+A task asks for its lock last, when it needs nothing else but a worker. So a task that waits for something else holds up
+no other, and dependencies cannot cause a deadlock. The first task keeps the lock until it is over, or waits for
+something else again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rota.engine.objects import Objects, get
 
 BRANCH_LOCKED = "BranchLocked"
 NAMED_MAX = 4
-"""Tasks next in line whose status names the holder of the lock; it is written anew when that changes."""
+"""Waiting tasks, from the head of the queue, whose status names the holder. It is rewritten when the holder changes."""
 
 
 class LockKey(NamedTuple):
@@ -28,17 +29,17 @@ class LockKey(NamedTuple):
 
 
 class Locks:
-    """The order of the tasks of each lock. In memory only: a task that runs asks again after a restart."""
+    """The holder and the queue of each lock. In memory only: after a restart, a running task asks again."""
 
     def __init__(self, wake: Callable[[Key], None]) -> None:
-        """`wake` has a task reconciled."""
+        """`wake` reconciles a task."""
         self._wake = wake
         self._places: dict[LockKey, dict[str, Key]] = {}
-        """The tasks of a lock by their uid, in the order in which they asked."""
+        """The tasks of each lock by uid, in the order in which they asked. The first one holds it."""
         self._keys: dict[str, LockKey] = {}
 
-    def is_turn_of(self, objects: Objects, task: Task) -> bool:
-        """Report whether a task may run. From the first time that it asks, it has its place."""
+    def acquire(self, objects: Objects, task: Task) -> bool:
+        """Ask for the lock of a task. Returns whether the task has it; otherwise the task has a place in the queue."""
         if task.spec.branch is None:
             return True
         uid = task.metadata.uid
@@ -49,8 +50,8 @@ class Locks:
         return next(iter(self._places[key])) == uid
 
     def take(self, objects: Objects, task: Task) -> None:
-        """Give the lock to a task that runs already, whoever asked before."""
-        if task.spec.branch is None or self.is_turn_of(objects, task):
+        """Give the lock to a task that runs already, ahead of those that wait."""
+        if task.spec.branch is None or self.acquire(objects, task):
             return
         uid = task.metadata.uid
         places = self._places[self._keys[uid]]
@@ -58,16 +59,16 @@ class Locks:
         self._wake_next(self._keys[uid], besides=uid)
 
     def message(self, task: Task) -> str:
-        """Return the message in the status of a task that waits for the lock."""
+        """Return the message for the status of a task that waits for the lock."""
         key = self._keys.get(task.metadata.uid)
         places = self._places[key] if key is not None else {}
         if task.metadata.uid in islice(places, NAMED_MAX + 1):
             return f"branch {task.spec.branch} is held by Task/{_first(places).name}"
-        # Who has it changes with every task that ends: to write that to all who wait would never stop.
+        # The holder changes with every task that ends: to write it into all waiting tasks would never stop.
         return f"branch {task.spec.branch} is held by another task; more than {NAMED_MAX} are before this one"
 
     def place(self, task: Task) -> str:
-        """Say who has the lock and how many wait before a task. Linear in those that wait."""
+        """Return a message with the holder and the place of a task. Takes time linear in the waiting tasks."""
         key = self._keys.get(task.metadata.uid)
         if key is None:
             return self.message(task)
@@ -76,15 +77,15 @@ class Locks:
         more = f", {between} more before it" if between > 0 else ""
         return f"branch {key.branch} is held by Task/{_first(places).name}{more}"
 
-    def left(self, task: Task) -> None:
-        """Take a task from its lock: it is over, or does not want to run any more."""
-        self._leave(task.metadata.uid)
+    def leave(self, task: Task) -> None:
+        """Release the lock of a task, or remove the task from the queue."""
+        self._remove(task.metadata.uid)
 
     def gone(self, name: Key) -> None:
         for uid in [uid for places in self._places.values() for uid, whose in places.items() if whose == name]:
-            self._leave(uid)
+            self._remove(uid)
 
-    def _leave(self, uid: str) -> None:
+    def _remove(self, uid: str) -> None:
         key = self._keys.pop(uid, None)
         if key is None:
             return
@@ -97,7 +98,7 @@ class Locks:
             self._wake_next(key)
 
     def _wake_next(self, key: LockKey, besides: str = "") -> None:
-        """Have the first task of a lock, and the next ones, reconciled: the lock has changed hands."""
+        """Reconcile the first tasks of a lock that has changed hands."""
         for uid, name in list(islice(self._places[key].items(), NAMED_MAX + 1)):
             if uid != besides:
                 self._wake(name)

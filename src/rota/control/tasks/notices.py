@@ -1,4 +1,4 @@
-"""Notices of tasks that have to wait for a worker: written after a moment, since most get one before that."""
+"""Notices of waiting tasks: written after a moment, since most tasks get a worker before that."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rota.engine.clock import Timer
 from rota.registry import ApiError
 
 QUEUED_NOTICE_SECONDS = 0.25
-"""A task that waits for a worker for so long is written as Queued."""
+"""Time after which a task that waits for a worker is written as Queued."""
 
 
 class Notices:
-    """Writes that tasks wait, with one timer for all of them."""
+    """Writes the status of tasks that wait, with one timer for all."""
 
     def __init__(self, executor: Executor, make: Callable[[str], HandOver | None]) -> None:
-        """`make` is given the uid of a task when its time has come; it returns None if the task does not wait now."""
+        """`make` returns the write for the task with a uid; None: the task does not wait any more."""
         self._executor = executor
         self._make = make
         self._since: deque[tuple[float, str]] = deque()
@@ -29,7 +29,7 @@ class Notices:
         self._timer: Timer | None = None
 
     def put(self, uid: str) -> None:
-        """Write in a moment that this one waits, unless that is to be written already."""
+        """Write after a moment that a task waits, unless that is planned already."""
         if uid in self._known:
             return
         self._known.add(uid)

@@ -1,4 +1,4 @@
-"""The place of a task: its pool, its request there, and the worker that its status names."""
+"""The pool of a task, its request there, and the worker that its status names."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def request(task: Task, arrival: float) -> Request:
 
 
 def begun_task(task: Task, member: Member, binding: Binding, now: datetime) -> Task:
-    """Return a task with the status that it has when it is handed to a worker."""
+    """Return a task as it is when it is given to a worker."""
     meta = member.instance.metadata
     status = running(task.status or TaskStatus(), meta.name, meta.uid, now, binding.request.arrival)
     return msgspec.structs.replace(task, status=status)
 
 
 def pool_of(task: Task) -> PoolKey:
-    """Return the pool whose workers run a task; one with a worker of its own is its own."""
+    """Return the pool whose workers run a task. A task with a worker of its own is its own pool."""
     ref = task.spec.worker_pool_ref
     if ref is None:
         return PoolKey(task.metadata.namespace, task.metadata.name, Task.api.name)
@@ -40,32 +40,32 @@ def pool_of(task: Task) -> PoolKey:
 
 
 def worker_of(objects: Objects, task: Task) -> Instance | None:
-    """Return the instance on which a task is written to run, if it is there and given to tasks."""
+    """Return the instance that the status of a running task names, if it exists and is given to tasks."""
     status = task.status
     instance = get(objects, Instance, status.instance_name or "", task.metadata.namespace) if status else None
     return instance if instance is not None and is_on(task, instance) else None
 
 
 def is_on(task: Task, instance: Instance) -> bool:
-    """Report whether a task is written to run on this very instance, which the tasks of its pool have."""
+    """Report whether the status of a task says that it runs on this instance, which is given to tasks of the pool."""
     status, assigned, owner = task.status, instance.spec.assignment, controller_of(instance)
     if status is None or status.phase != "Running" or assigned is None or assigned.kind != "Task":
         return False
-    # Who may write a status must not choose a worker of another pool by it.
+    # A user who can write statuses must not choose a worker of another pool by one.
     if owner is None or (owner.name, owner.kind) != pool_of(task)[1:]:
         return False
     return status.instance_name == instance.metadata.name and status.instance_uid in (None, instance.metadata.uid)
 
 
 def is_plain(task: Task) -> bool:
-    """Report whether a task is new and names nothing but the pool that it runs on."""
+    """Report whether a task is new and needs only a worker of a pool."""
     spec = task.spec
     named = spec.function or spec.worker or spec.depends_on or spec.branch
     return task.status is None and not named and not spec.cancel and task.metadata.deletion_timestamp is None
 
 
 def has_more_to_come(task: Task) -> bool:
-    """Report whether a task needs a reconcile besides its attempt: before it, or after its end."""
+    """Report whether a task needs its controller, besides its attempt: before the attempt, or after its end."""
     spec, meta = task.spec, task.metadata
     is_plain = task.over() and spec.ttl_seconds_after_finished is None and spec.worker is None and not spec.branch
     return not is_plain or bool(meta.finalizers) or meta.deletion_timestamp is not None
@@ -76,5 +76,5 @@ def key_of(task: Task) -> Key:
 
 
 def task_uid(id_: str) -> str:
-    """Return the uid of the task that an attempt is of."""
+    """Return the uid of an attempt's task."""
     return id_.rpartition(".")[0]

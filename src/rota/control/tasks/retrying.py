@@ -1,8 +1,8 @@
-"""Tasks run again as new ones: pure, tasks in, tasks to create out.
+"""Retries of tasks as new tasks. Pure: tasks in, tasks to create out.
 
-A name stands for one execution for ever, so a task that runs again is a new one: NAME-retry-1, NAME-retry-2 and so on.
-Within a graph the new tasks depend on each other as the old ones did. What has succeeded is not run again: new tasks
-depend on it as it is, or on a later try of it that has succeeded.
+A name stands for one execution for ever, so a retry is a new task: NAME-retry-1, NAME-retry-2 and so on. Within a
+graph, the new tasks depend on each other as the old ones do. A task that has succeeded is not run again: new tasks
+depend on it, or on a retry of it that has succeeded.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from rota.registry import privileges
 Object = dict[str, Any]
 
 OWN_LABELS = "rota.dev/"
-"""Prefix of labels that are about one task, and are not copied to its retry."""
+"""Prefix of labels that belong to one task and are not copied to its retry."""
 FIRST_LENGTH_MAX = 63 - len("-retry-1234")
-"""Characters of a name that, with the number of the try, is still the value of a label."""
+"""The longest name to which the number of a retry is appended, so that the result fits a label."""
 GRAPH_TASKS_MAX = 1_000
-"""Tasks that one retry runs again."""
+"""The most tasks of one retry."""
 UNSUCCESSFUL = ("Failed", "Cancelled")
 
 
 class RetryError(Exception):
-    """The tasks cannot be run again; the message says why and what to do instead."""
+    """The tasks cannot be retried. The message says why, and what to do."""
 
 
 def first_of(task: Object) -> str:
-    """Return the name of the task that this one is a further try of, or its own; cut so that it fits a label."""
+    """Return the name of the first try of a task, which may be its own; shortened if it would not fit a label."""
     meta = task["metadata"]
     first: str = meta.get("labels", {}).get(RETRY_OF) or meta["name"]
     return first if len(first) <= FIRST_LENGTH_MAX else tailed(first, length_max=FIRST_LENGTH_MAX)
 
 
 def retried(task: Object, others: Iterable[Object], names: Mapping[str, str] | None = None) -> Object:
-    """Return the task that runs this one again. `names`: new names of its dependencies.
+    """Return the retry of a task. `names`: the new names of its dependencies.
 
-    `others` are the tasks whose names must not be taken again.
+    `others`: existing tasks, for a name that none of them has.
     """
     names = names or {}
     spec = {field: value for field, value in task["spec"].items() if field != "cancel"}
@@ -66,9 +66,9 @@ def retried(task: Object, others: Iterable[Object], names: Mapping[str, str] | N
 
 
 def failed_graph(tasks: Sequence[Object], wanted: Sequence[str]) -> list[Object]:
-    """Return the tasks that run the wanted ones again with all that failed before them and because of that.
+    """Return the retries of these tasks, of failed tasks that they depend on, and of tasks that failed because of them.
 
-    Dependencies come before what depends on them. Raises RetryError.
+    Dependencies come first. Raises RetryError.
     """
     return _Graph(tasks).again(wanted)
 
@@ -78,7 +78,7 @@ class _Graph:
         self._tasks = {task["metadata"]["name"]: task for task in tasks}
         self._dependents: defaultdict[str, list[str]] = defaultdict(list)
         self._succeeded: dict[str, str] = {}
-        """The newest try that succeeded, by the first one's name."""
+        """The newest successful try of each task, by the name of the first try."""
         for name, task in self._tasks.items():
             for dependency in _depends_on(task):
                 self._dependents[dependency].append(name)
@@ -122,7 +122,7 @@ class _Graph:
         return chosen
 
     def _cycle(self, chosen: set[str]) -> list[str]:
-        """Return the tasks of a cycle among those to run again, in order; empty if there is none."""
+        """Return the tasks of a dependency cycle among those to retry, in order; empty: there is none."""
         waiting = {name: [one for one in _depends_on(self._tasks[name]) if one in chosen] for name in chosen}
         while ready := [name for name, before in waiting.items() if not any(one in waiting for one in before)]:
             for name in ready:
@@ -145,7 +145,7 @@ class _Graph:
         return status.get("reason") == DEPENDENCY_FAILED and self._must_run_again(name)
 
     def _replacement(self, name: str, dependency: str) -> str:
-        """Return the task that a new one depends on in place of a dependency that is not run again; empty: none."""
+        """Return what a retry depends on instead of a dependency that is not retried; empty: nothing."""
         task = self._tasks.get(dependency)
         if task is not None:
             return dependency if _phase(task) not in UNSUCCESSFUL else self._succeeded[first_of(task)]
@@ -194,7 +194,7 @@ def _completed(task: Object) -> str:
 
 
 def _renamed(spec: Object, names: Mapping[str, str]) -> Object:
-    """Return a spec in whose templates tasks have their new names."""
+    """Return a spec whose templates refer to tasks by their new names."""
     out = dict(spec)
     if "command" in spec:
         out["command"] = [renamed(one, names) for one in spec["command"]]

@@ -1,4 +1,4 @@
-"""Messages to runners about attempts: begin one, end it, return it if it has not begun."""
+"""Messages to runners: begin an attempt, end it, or return it if it has not begun."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MakeJob = Callable[[Objects, Task, Instance, str], Any]
 
 
 class Sending:
-    """Sends each attempt that is written to run. A runner that is sent one twice begins it once."""
+    """Sends attempts to runners. A runner that gets one twice begins it once."""
 
     def __init__(self, executor: Executor, runners: Runners, ends: Ends, make_job: MakeJob) -> None:
         self._executor = executor
@@ -29,16 +29,16 @@ class Sending:
         self._make_job = make_job
 
     def begin(self, member: Member, task: Task) -> None:
-        """Have the runner begin an attempt, unless it was sent that; and end it if the task was cancelled meanwhile."""
+        """Have the runner begin an attempt, unless it was sent before. A cancelled task is ended at once."""
         id_ = assignment_id(task)
         if member.report is not None and id_ not in member.sent and id_ not in self._ends:
             self._assign(member, task, id_)
         if task.spec.cancel:
-            # Its runner may not have been there when that was asked for. One that has not begun does not begin.
+            # The runner may not have been connected at the cancellation. An attempt that has not begun does not begin.
             self.cancel(member, id_)
 
     def cancel(self, member: Member, attempt: str) -> None:
-        """Have the runner end an attempt. It then reports its outcome."""
+        """Have the runner end an attempt. The runner then reports the outcome."""
         self._runners.send(member.subject, Cancel(attempt))
 
     def recall(self, member: Member, task: Task) -> None:
@@ -49,7 +49,7 @@ class Sending:
         try:
             job = self._make_job(self._executor.objects, task, member.instance, id_)
         except Exception as error:
-            # It was checked before it was queued: something has changed since.
+            # The task was checked before it was queued, and something has changed since.
             now = self._executor.clock.time()
             failed = Outcome(id_, "Failed", now, now, message=str(error))
             self._ends.finish(End(key_of(task), task.metadata.uid, failed, None))
@@ -57,5 +57,5 @@ class Sending:
         if self._runners.send(member.subject, Assign(job)):
             member.sent.add(id_)
             if self._executor.ledger(member.pool).is_recalled(task.metadata.uid):
-                # The answer to that may have been lost with the stream.
+                # The answer to an earlier recall may have been lost with the stream.
                 self.recall(member, task)

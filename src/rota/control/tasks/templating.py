@@ -1,8 +1,8 @@
-"""Results of dependencies, filled into what a task is given: `{{ tasks.NAME.outputs.KEY }}`, in one pass.
+"""Fill outputs of dependencies into the fields of a task: `{{ tasks.NAME.outputs.KEY }}`, in one pass.
 
-What is put in is never looked at again. In a command it has to be a whole element: a script that wants a value reads it
-from its environment, where no character of it means anything to a shell. Two braces that are meant as such are written
-`{{ "{{" }}`.
+A filled-in value is never evaluated again. In a command, an expression has to be a whole element: a script reads the
+value from its environment, where no character of it has a meaning for a shell. Two literal braces are written `{{ "{{"
+}}`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rota.runtime.runner.jobs import JOB_BYTES_MAX
 
 
 class Results:
-    """The outputs of a task's dependencies. The text put in is bounded, however often a template asks for it."""
+    """The outputs of a task's dependencies. The text that is filled in has a bound, however often a template asks."""
 
     def __init__(self, dependencies: Iterable[Dependency]) -> None:
         self._known = {dependency.name: dependency for dependency in dependencies}
@@ -45,7 +45,7 @@ class Results:
 
 
 class Given(NamedTuple):
-    """The command and the texts of a task, filled in."""
+    """The filled-in command and texts of a task."""
 
     command: tuple[str, ...]
     stdin: str
@@ -53,7 +53,7 @@ class Given(NamedTuple):
 
 
 def given(spec: TaskSpec, dependencies: Sequence[Dependency]) -> Given:
-    """Fill in what a task is given. Raises TemplateError."""
+    """Fill in the command and the texts of a task. Raises TemplateError."""
     known = Results(dependencies)
     return Given(
         tuple(_element(i, text, known) for i, text in enumerate(spec.command)),
@@ -63,9 +63,9 @@ def given(spec: TaskSpec, dependencies: Sequence[Dependency]) -> Given:
 
 
 def given_payload(spec: TaskSpec, dependencies: Sequence[Dependency]) -> dict[str, Any]:
-    """The event that a function is called with, filled in where the task has dependencies. Raises TemplateError.
+    """Return the event of a function, filled in if the task has dependencies. Raises TemplateError.
 
-    Without dependencies it is data that somebody sent: nothing in it is an expression.
+    Without dependencies the event is data of a caller, and no text in it is an expression.
     """
     payload = spec.function.payload or {} if spec.function is not None else {}
     if not spec.depends_on:
@@ -84,7 +84,7 @@ def _filled(value: Any, known: Results, where: str) -> Any:
 
 
 def given_environment(env: Iterable[EnvVar], dependencies: Sequence[Dependency]) -> dict[str, str]:
-    """The variables of a worker that differ from one task to the next, filled in. Raises TemplateError."""
+    """Return the variables of a worker that have expressions, filled in. Raises TemplateError."""
     known = Results(dependencies)
     return {
         one.name: render(one.value, known, f"env {one.name}")
@@ -94,14 +94,14 @@ def given_environment(env: Iterable[EnvVar], dependencies: Sequence[Dependency])
 
 
 def render(text: str, known: Results, where: str) -> str:
-    """A text with every expression in it filled in."""
+    """Return a text with every expression filled in."""
     if "{{" not in text:
         return text
     return EXPRESSION.sub(lambda found: known.value(found[1].rstrip(), where) if found[1] else "{{", text)
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
-    """Return a text whose expressions name tasks by their new names."""
+    """Return a text whose expressions refer to tasks by their new names."""
 
     def rename(found: re.Match[str]) -> str:
         named = output_of((found[1] or "").rstrip())
@@ -126,9 +126,9 @@ def _element(index: int, text: str, known: Results) -> str:
 
 
 def environment(dependencies: Sequence[Dependency]) -> dict[str, str]:
-    """Return the same values as variables: ROTA_TASKS_NAME_KEY. Of two with the same name, the later one.
+    """Return the outputs of dependencies as variables ROTA_TASKS_NAME_KEY. Of two with the same name, the later one.
 
-    A dependency that is a further try of another task has both names, so that a script need not know of it.
+    The outputs of a retry are also under the name of the first try, so that a script need not know of it.
     """
     return {
         variable(name, key): value

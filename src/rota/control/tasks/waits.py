@@ -1,4 +1,4 @@
-"""Answers to why a task or a claim waits for an instance of its pool, and Events for attempts that failed."""
+"""The reason why a task or a claim waits for an instance of its pool, and Events for failed attempts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rota.pools import Ledger, State
 NAMED_MAX = 5
 """Holders that one message names."""
 HOLDERS_COUNTED_MAX = 1_000
-"""Where more holders wait, a place among them is not counted: that takes as long as there are holders."""
+"""With more holders than this, no place is counted, since that takes time linear in their number."""
 UNCOUNTED = -1
-"""Stands for the number of those that wait before one, where they are not counted."""
+"""The place of a request that is not counted."""
 
 
 class PoolWait(NamedTuple):
@@ -26,11 +26,11 @@ class PoolWait(NamedTuple):
     pool: str
     workers: int
     holders: tuple[str, ...]
-    """The holders that have a worker, such as `task build`."""
+    """The present holders, such as `task build`."""
     unready: int
     """Workers that are neither held nor ready."""
     before: int | None
-    """Number of those that wait before it, or `UNCOUNTED`; None: it is about to get one."""
+    """The number of requests that are served before it, or `UNCOUNTED`; None: it is about to get an instance."""
 
     @property
     def message(self) -> str:
@@ -55,10 +55,10 @@ class PoolWait(NamedTuple):
 
 
 def warn(events: Recording, objects: Objects, task: Task, reason: str, message: str) -> None:
-    """Record an Event for an attempt that failed. A task that failed because of another one has that one's.
+    """Record an Event for a failed attempt. A task that failed because of another one gets none.
 
-    A call's is about its function: there may be a thousand calls a second, and many similar Events about one object
-    become one.
+    The Event of a call is about its function: there may be a thousand calls a second, and similar Events about one
+    object are merged.
     """
     if reason in ("Succeeded", "Cancelled", DEPENDENCY_FAILED):
         return
@@ -77,7 +77,7 @@ def warn(events: Recording, objects: Objects, task: Task, reason: str, message: 
 
 
 def place_of(ledger: Ledger, id_: str) -> int | None:
-    """Count those that are served before one that waits, or return `UNCOUNTED`. None: it does not wait."""
+    """Count the requests that are served before one, or return `UNCOUNTED`. None: it does not wait."""
     if ledger.holders > HOLDERS_COUNTED_MAX and ledger.state(id_) is State.WAITING:
         return UNCOUNTED
     return ledger.position(id_)
@@ -86,9 +86,9 @@ def place_of(ledger: Ledger, id_: str) -> int | None:
 def wait_of(
     pool: WorkerPool, before: int | None, objects: Objects, holders_of: Callable[[Instance], Sequence[str]]
 ) -> PoolWait:
-    """Return how one stands that has so many before it, by the instances of the pool as they are now.
+    """Return the wait of a request with so many before it, by the pool's present instances.
 
-    `holders_of` names those that hold an instance, such as `task build`.
+    `holders_of` names the holders of an instance, such as `task build`.
     """
     meta = pool.metadata
     there = cast("Sequence[Instance]", objects.owned(Instance.api, meta.uid))

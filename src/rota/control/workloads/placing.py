@@ -31,13 +31,13 @@ class Candidate(NamedTuple):
     """The number of further instances of this size that fit."""
     is_ready: bool = True
     is_cordoned: bool = False
-    """It gets no new instances."""
+    """True: it gets no new instances."""
     is_draining: bool = False
-    """Its instances move to other cells, as far as these have room."""
+    """True: its instances move to other cells, as far as these have room."""
 
     @property
     def is_closed(self) -> bool:
-        """It is not to get new instances, even if it is ready."""
+        """True if it must not get new instances, even if it is ready."""
         return self.is_cordoned or self.is_draining or self.weight == 0
 
     @property
@@ -54,7 +54,7 @@ class Placing(NamedTuple):
     reason: Reason = ""
     message: str = ""
     is_moving: bool = False
-    """A rebalance is under way."""
+    """True: a rebalance is under way."""
 
 
 def place(
@@ -97,9 +97,9 @@ def place(
 def rebalance(
     workload: str, wanted: int, cells: Sequence[Candidate], there: Mapping[str, int], ready: Mapping[str, int]
 ) -> Mapping[str, int] | None:
-    """Return the next division on the way to an even one; None: it is as even as it gets.
+    """Return the next step of a rebalance; None: the division is as even as it gets.
 
-    One instance moves at a time: one is added to the target, and when all are ready one is removed elsewhere. Cells
+    One instance moves at a time: one is added in the target, and when all are ready, one is removed elsewhere. Cells
     that are lost, cordoned or draining keep what they have.
     """
     open_cells = [one for one in cells if one.is_open]
@@ -120,7 +120,7 @@ def rebalance(
 
 
 class _Place(NamedTuple):
-    """A cell, in the order in which cells get an added instance."""
+    """A cell with its sort key: cells get added instances in this order."""
 
     share: float
     rank: bytes

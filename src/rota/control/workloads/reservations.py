@@ -1,7 +1,7 @@
-"""Reservations: the resources of each cell that placement decisions have given away.
+"""Reservations of resources of each cell, by decisions on placement.
 
-A decision is reserved before it is written: two workloads that are placed at the same time must not both get the last
-room of a cell. Instances that the quota of their namespace keeps from running take no room from other namespaces.
+A decision is reserved before it is written, since two workloads that are placed at the same time must not both get the
+last room of a cell. Instances that a quota keeps from running take no room from other namespaces.
 """
 
 from __future__ import annotations

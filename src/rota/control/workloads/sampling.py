@@ -15,7 +15,7 @@ from rota.runtime.interface import Subject
 TICK_SECONDS = 15.0
 """Pause between two samples of a deployment."""
 SHARE_MIN = 0.5
-"""Share of the wanted instances that must have been measured for an average."""
+"""The least share of wanted instances that must have been measured for an average."""
 
 
 class _Sample(NamedTuple):

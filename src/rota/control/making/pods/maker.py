@@ -33,20 +33,20 @@ from rota.runtime.runners import Runners
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 15.0
-"""Pause before a Pod is tried again that the API server has refused for now, for example by a ResourceQuota."""
+"""Pause before the creation of a Pod is tried again that the API server refused for now, such as by a ResourceQuota."""
 NO_POLICY = Policy()
-"""The network of the cluster for all."""
+"""A policy that gives every Pod the network of the cluster."""
 GRACE_SECONDS_MIN = 1
-"""A grace of 0 would be a deletion by force: the Pod goes while its node may still run it."""
+"""The shortest grace. With 0, Kubernetes would delete the Pod by force while its node may still run it."""
 CLUSTER_NETWORK = (
     "it has the network of the cluster, within the cluster's own NetworkPolicies; `network: none` closes it"
 )
-ENDS_MAX = 64
-"""Pods and claims of storage that are deleted at once where that was not waited for."""
+RESTARTS_MAX = 64
+"""The most Pods that are restarted at the same time, in the background."""
 
 
 class PodMaker:
-    """Makes instances real as Pods. Get it from `pod_maker`, which keeps its copies of what is there up to date."""
+    """Makes instances real as Pods. Create it by `pod_maker`, which keeps its caches up to date."""
 
     copies_gates = True
     is_cluster = True
@@ -60,7 +60,7 @@ class PodMaker:
         policy: Policy = NO_POLICY,
         runtime_class: str = "",
     ) -> None:
-        """`runtime_class`: the RuntimeClass that keeps what asks for a sandbox apart; empty: there is none."""
+        """`runtime_class`: the RuntimeClass of Pods whose instances ask for a sandbox; empty: there is none."""
         self.runners = Runners()
         self._client = client
         self._pods = pods
@@ -68,11 +68,11 @@ class PodMaker:
         self._policy = policy
         self._runtime_class = runtime_class
         self._fresh: dict[Key, Pod] = {}
-        """Pods that were made here, until the watch brings the first news of each."""
+        """Pods that this maker has created, until the watch brings the first event of each."""
         self._numbers: dict[Subject, int] = {}
-        """The number of the last run of each instance that was seen."""
+        """The number of the last known run of each instance."""
         self._graces: dict[str, int] = {}
-        """By the uid of a Pod, the shortest grace with which its end was asked for here."""
+        """The shortest grace of each deletion that this maker has requested, by the uid of the Pod."""
         self._restarts: set[asyncio.Task[None]] = set()
 
     def begin(self, wake: Callable[[Key], None]) -> Callable[[], None]:
@@ -100,7 +100,7 @@ class PodMaker:
     # Reporting.
 
     def _pod(self, obj: Instance) -> Pod | None:
-        """Return the Pod that was made for an instance, and not for a namesake before it."""
+        """Return the Pod of an instance; None: there is none, or it is of an earlier instance of this name."""
         found = self._named(Key(obj.metadata.namespace, obj.metadata.name))
         return found if found is not None and _uid_of_maker(found) == obj.metadata.uid else None
 
@@ -200,7 +200,7 @@ class PodMaker:
             return self._pods.get(key.name, key.namespace)
 
     async def _give_way(self, other: Pod) -> Obstacle:
-        """A Pod of this name is there already: end that of an earlier instance, and leave any other alone."""
+        """Delete a Pod in the way if it is of an earlier instance of this name. Any other one is left alone."""
         name = other.metadata.name
         if MANAGED_LABEL in other.metadata.labels and _uid_of_maker(other):
             await self._delete(other, GRACE_SECONDS_MIN)
@@ -208,7 +208,7 @@ class PodMaker:
         return Obstacle("NameTaken", f"Pod/{name} is there and is not Rota's: delete it, or rename the owner")
 
     async def _create(self, objects: Objects, obj: Instance) -> Obstacle | None:
-        """Make the Pod of an instance, and before it what that refers to."""
+        """Create the Pod of an instance, after its storage and its NetworkPolicy."""
         try:
             for container in obj.spec.containers:
                 for one in as_held(obj, container).env:
@@ -239,7 +239,7 @@ class PodMaker:
         return None
 
     def _remember(self, pod: Pod) -> None:
-        """Count a Pod as there from now on, also before the watch brings it."""
+        """Remember a created Pod until the watch brings it."""
         key = Key(pod.metadata.namespace, pod.metadata.name)
         known = self._pods.get(key.name, key.namespace)
         if known is None or known.metadata.uid != pod.metadata.uid:
@@ -280,7 +280,7 @@ class PodMaker:
         return None
 
     async def _isolate(self, namespace: str) -> None:
-        """Have Pods without a network select a policy that gives them none."""
+        """Create the NetworkPolicy of Pods without a network, unless it exists."""
         wanted = specs.isolated_policy(namespace)
         try:
             await self._client.create(wanted)
@@ -296,7 +296,7 @@ class PodMaker:
                 ) from None
 
     async def _keep(self, obj: Instance, pod: Pod) -> None:
-        """Remove the gates of a Pod that its instance has no longer. Nothing else of a Pod can change."""
+        """Remove gates from a Pod that its instance does not have any more. Nothing else of a Pod can change."""
         wanted, there = specs.gates(obj), pod.spec.get("schedulingGates") or []
         left = [one for one in there if one in wanted]
         if left != there and not statuses.is_ending(pod) and pod.metadata.uid not in self._graces:
@@ -312,9 +312,9 @@ class PodMaker:
         return True
 
     def restart(self, obj: Instance, container: str) -> None:
-        """Have the whole Pod made anew: nobody but its kubelet can end one container of it."""
+        """Delete the Pod, so that it is recreated: only the kubelet can restart a single container."""
         pod = self._pod(obj)
-        if pod is None or len(self._restarts) >= ENDS_MAX:
+        if pod is None or len(self._restarts) >= RESTARTS_MAX:
             return
         task = asyncio.create_task(self._restart(pod, obj.spec.termination_grace_period_seconds))
         self._restarts.add(task)
@@ -349,7 +349,7 @@ class PodMaker:
             del self._numbers[subject]
 
     async def _delete(self, pod: Pod, grace_seconds: float) -> bool:
-        """Ask for the end of a Pod. Returns whether it is still there."""
+        """Request the deletion of a Pod. Returns whether the Pod still exists."""
         meta, grace = pod.metadata, max(int(grace_seconds), GRACE_SECONDS_MIN)
         if self._graces.get(meta.uid, grace + 1) <= grace:
             return True
@@ -396,7 +396,7 @@ class PodMaker:
 
 
 def _uid_of_maker(pod: Pod) -> str:
-    """The uid of the Instance that a Pod was made for; empty: for none."""
+    """Return the uid of the Instance that a Pod was made for; empty: for none."""
     if MANAGED_LABEL not in pod.metadata.labels:
         return ""
     owners = pod.metadata.owner_references
@@ -410,13 +410,13 @@ def _storage_changed(wake: Callable[[Key], None], update: Update[PersistentVolum
 
 
 def _storage_owner(claim: PersistentVolumeClaim) -> Owner | None:
-    """The owner of a claim of storage; None: Rota did not make it."""
+    """Return the owner of a PersistentVolumeClaim; None: Rota did not create it."""
     name, _, uid = claim.metadata.annotations.get(STORAGE_OWNER, "").partition("/")
     return Owner(name, uid) if uid and MANAGED_LABEL in claim.metadata.labels else None
 
 
 def _refused(error: ApiError) -> Obstacle:
-    """Say why the API server takes no Pod. What may change without news of it is tried again."""
+    """Return the obstacle of a Pod that the API server refused. It is retried if no event can show a change."""
     if error.code == 422:
         return Obstacle("ConfigurationError", f"the cluster refuses its Pod: {error.message}")
     # A ResourceQuota, Pod Security or an admission webhook; or the API server is short of something.
@@ -430,7 +430,7 @@ def _refused(error: ApiError) -> Obstacle:
 async def pod_maker(
     client: Client, *, policy: Policy = NO_POLICY, runtime_class: str = "", namespace: str = ""
 ) -> AsyncIterator[PodMaker]:
-    """A maker for a cluster, or for one namespace of it, that knows what is there."""
+    """Yield a maker for a cluster, or for one namespace of it, with caches of its Pods and storage."""
     async with AsyncExitStack() as opening:
         mine = f"{MANAGED_LABEL}=true"
         pods = await opening.enter_async_context(Cache(client, Pod, namespace=namespace, labels=mine))

@@ -22,27 +22,27 @@ from rota.control.making import ports
 MANAGED_LABEL = "rota.dev/managed"
 """Label of every object that a maker creates on a cluster. The maker ignores objects without it."""
 NETWORK_LABEL = "rota.dev/network"
-"""The network of a Pod, by which a NetworkPolicy selects it."""
+"""Label with the network of a Pod, by which a NetworkPolicy selects it."""
 RUN = "rota.dev/run"
-"""The annotation of a Pod with the number of its first run: restarts count from there."""
+"""Annotation of a Pod: the number of its first run, from which restarts count on."""
 STORAGE_OWNER = "rota.dev/storage-owner"
-"""The annotation of a claim of storage with the name and the uid of its owner."""
+"""Annotation of a PersistentVolumeClaim: the name and the uid of its owner."""
 INSTANCE = "rota.dev/instance"
-"""The annotation of a claim of storage with the instance that it was made for."""
+"""Annotation of a PersistentVolumeClaim: the instance that it was created for."""
 ISOLATED_POLICY = "rota-network-none"
 """The name of the NetworkPolicy, in each namespace, of Pods without a network."""
 STORAGE_VOLUME = "rota-storage"
 CAPABILITIES_DROPPED = ("AUDIT_WRITE", "MKNOD", "NET_RAW", "SETFCAP", "SYS_CHROOT")
-"""Beyond what a container engine drops: what a service seldom needs and an attacker likes to have."""
+"""Capabilities that are dropped beyond those that a container engine drops: services seldom need them."""
 QUOTA_GATES = frozenset((QUOTA_GATE, HUB_QUOTA_GATE))
 OWN_NETWORK: Network = "none"
-"""Network by which ports are allotted: a Pod has all numbers for itself."""
+"""The network for which ports are allotted: a Pod has all port numbers for itself."""
 PORT_NAME_MAX = 15
-"""Characters of a name of a port that a Pod takes."""
+"""The longest name of a port that Kubernetes accepts."""
 
 
 def unmakeable(obj: Instance, network: Network, runtime_class: str) -> tuple[str, str] | None:
-    """Say why an instance can never be a Pod here, as far as its spec shows: a reason and a message."""
+    """Return the reason and message for which an instance can never be a Pod here, by its spec; None: it can."""
     spec = obj.spec
     if spec.runtime not in (None, "pod"):
         return "ConfigurationError", f"runtime {spec.runtime} is for one machine; on a cluster it is pod, or left out"
@@ -64,7 +64,7 @@ def unmakeable(obj: Instance, network: Network, runtime_class: str) -> tuple[str
 def pod(
     obj: Instance, sizes: Mapping[str, Size], *, run: int, network: Network = "host", runtime_class: str = ""
 ) -> Pod:
-    """The Pod of an instance. `sizes`: what each container counts for. `run`: the number of its first run."""
+    """Return the Pod of an instance. `sizes`: the size of each container. `run`: the number of its first run."""
     spec, meta = obj.spec, obj.metadata
     numbers = ports.allot(obj, (), OWN_NETWORK)
     volumes, mounts = _volumes(obj)
@@ -94,7 +94,7 @@ def pod(
 
 
 def labels(obj: Instance) -> dict[str, str]:
-    """The labels of the Pod of an instance: the instance's own, and the mark of what Rota made."""
+    """Return the labels of an instance's Pod: those of the instance, and the label of managed objects."""
     return {**obj.metadata.labels, MANAGED_LABEL: "true"}
 
 
@@ -104,7 +104,7 @@ def gates(obj: Instance) -> list[dict[str, str]]:
 
 
 def storage_claim(obj: Instance) -> PersistentVolumeClaim:
-    """The storage of an instance, which whoever has its ordinal after it takes over."""
+    """Return the PersistentVolumeClaim of an instance. A later instance of its ordinal takes it over."""
     assert obj.spec.storage is not None
     owner, marks, owned = owner_of(obj), obj.metadata.labels, controller_of(obj)
     return PersistentVolumeClaim(
@@ -127,7 +127,7 @@ def storage_claim(obj: Instance) -> PersistentVolumeClaim:
 
 
 def isolated_policy(namespace: str) -> NetworkPolicy:
-    """The NetworkPolicy of Pods without a network: nothing in, nothing out."""
+    """Return the NetworkPolicy of Pods without a network, which allows no traffic in or out."""
     return NetworkPolicy(
         metadata=ObjectMeta(name=ISOLATED_POLICY, namespace=namespace, labels={MANAGED_LABEL: "true"}),
         spec={
@@ -188,12 +188,12 @@ def _container(
 
 
 def _named_ports(container: Container) -> Iterator[Any]:
-    """The ports of a container whose names a Pod takes: at most 15 characters."""
+    """Return the ports of a container with names that Kubernetes accepts: at most 15 characters."""
     return (one for one in container.ports if len(one.name) <= PORT_NAME_MAX)
 
 
 def _literal(text: str) -> str:
-    """Keep Kubernetes from filling in variables, and from taking two `$` for one: on one machine nobody does."""
+    """Escape `$`, so that Kubernetes does not expand variables, as a runtime of one machine does not either."""
     return text.replace("$", "$$")
 
 
@@ -209,7 +209,7 @@ def _variables(obj: Instance, numbers: Mapping[str, int]) -> list[dict[str, str]
 
 
 def _resources(said: Resources | None, counted: Size | None) -> dict[str, Any]:
-    """Return the resources that a container states; else its share of those of the instance, as a request."""
+    """Return the resources of a container: its own; without any, its share of the instance's, as a request."""
     if said is not None:
         amounts: dict[str, dict[str, Any]] = msgspec.to_builtins(said)
         # A Pod has no limit of processes: the node has one for all.
@@ -226,7 +226,7 @@ def _resources(said: Resources | None, counted: Size | None) -> dict[str, Any]:
 
 
 def _volumes(obj: Instance) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The volumes of a Pod, and where each of its containers has them."""
+    """Return the volumes of a Pod, and the mounts of each container."""
     volumes: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []
     by_place: dict[str, list[dict[str, Any]]] = {}

@@ -25,16 +25,16 @@ CONFIGURATION_REASONS = frozenset(
     )
 )
 ENDED = frozenset(("Succeeded", "Failed"))
-"""Phases of a Pod in which nothing of it runs, nor is started again."""
+"""Phases of a Pod in which nothing runs or is restarted any more."""
 WORDS = {"OOMKilled": "OutOfMemory", "Completed": "", "Error": ""}
-"""Reasons of an end, as Rota says them."""
+"""Rota's words for Kubernetes' reasons of an end."""
 RUN_DIGITS_MAX = 18
 LINES_LENGTH_MAX = 2_048
 ENDING = Obstacle("Provisioning", "its Pod is ending; another one is made when it is gone")
 
 
 def is_ended(pod: Pod) -> bool:
-    """Report whether nothing of a Pod runs any more, and its kubelet starts nothing of it again."""
+    """Report whether nothing of a Pod runs any more, and its kubelet restarts nothing of it."""
     return pod.status is not None and pod.status.phase in ENDED
 
 
@@ -43,7 +43,7 @@ def is_ending(pod: Pod) -> bool:
 
 
 def observed(obj: Instance, pod: Pod | None, *, is_deleted: bool = False) -> Observed:
-    """Return the state of an instance by its Pod, or without one. `is_deleted`: its deletion was just requested."""
+    """Return the state of an instance from its Pod, if it has one. `is_deleted`: its deletion was just requested."""
     if pod is None:
         return Observed(runs={})
     why = ENDING if is_deleted or is_ending(pod) else obstacle(obj, pod)
@@ -51,7 +51,7 @@ def observed(obj: Instance, pod: Pod | None, *, is_deleted: bool = False) -> Obs
 
 
 def runs(pod: Pod) -> dict[str, Run]:
-    """The newest run of each container that was started. Their number goes on where that of an earlier Pod ended."""
+    """Return the newest run of each container that was started. Numbers continue those of an earlier Pod."""
     first, found = first_run(pod), {}
     status = pod.status or PodStatus()
     for each in status.container_statuses:
@@ -71,13 +71,13 @@ def runs(pod: Pod) -> dict[str, Run]:
 
 
 def first_run(pod: Pod) -> int:
-    """The number of the first run of each container of a Pod."""
+    """Return the number of the first run of a Pod's containers."""
     said = pod.metadata.annotations.get(RUN, "")
     return int(said) if said.isdecimal() and len(said) <= RUN_DIGITS_MAX else 0
 
 
 def addresses(obj: Instance, pod: Pod | None) -> list[Address]:
-    """The addresses of ports: those of the Pod, as long as it has one."""
+    """Return the addresses of an instance's ports; none while its Pod has no IP."""
     host = pod.status.pod_ip if pod is not None and pod.status is not None else ""
     if not host:
         return []
@@ -86,7 +86,7 @@ def addresses(obj: Instance, pod: Pod | None) -> list[Address]:
 
 
 def obstacle(obj: Instance, pod: Pod) -> Obstacle | None:
-    """The reason why an instance is not as it should be, the worst of them, whose Pod is there to stay; None: none."""
+    """Return the worst reason why a Pod, which is not being deleted, is not as it should be; None: there is none."""
     if is_ended(pod):
         return None  # What has ended stays ended until a start is ordered.
     return min(_obstacles(obj, pod), key=lambda one: rank(one.reason), default=None)
@@ -140,7 +140,7 @@ def _of_container(obj: Instance, each: ContainerStatus) -> Obstacle | None:
 
 
 def _is_restarted(obj: Instance, end: StateTerminated) -> bool:
-    """Report whether the kubelet starts a container again that has ended so."""
+    """Report whether the kubelet restarts a container after such an end."""
     policy = obj.spec.restart_policy
     return policy == "Always" or (policy == "OnFailure" and end.exit_code != 0)
 
@@ -191,7 +191,7 @@ def _started_at(pod: Pod) -> float:
 
 
 def _ended_at(pod: Pod) -> float:
-    """The time of the last that is said of a Pod which has ended."""
+    """Return the time at which a Pod has ended: the last change of its conditions."""
     status = pod.status or PodStatus()
     times = [_seconds(one.last_transition_time) for one in status.conditions]
     return max(times, default=0.0) or _started_at(pod)

@@ -1,4 +1,4 @@
-"""Tasks or claims that wait for an instance or have one, and their place in the ledgers of their pools."""
+"""An index of the ledgers by the uid of a task or claim, for those that wait for an instance or have one."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rota.pools import Ledger, State
 T = TypeVar("T", bound=Object)
 
 
-class Wanted(ByName[PoolKey]):
-    """The pools of tasks, or of claims, by their uids."""
+class LedgerIndex(ByName[PoolKey]):
+    """The pools of active tasks, or of active claims: those that wait for an instance or have one, by uid."""
 
     def __init__(self, executor: Executor) -> None:
         super().__init__()
         self._executor = executor
 
     def ledger(self, uid: str) -> Ledger | None:
-        """Return the ledger that knows of one, if there is one."""
+        """Return the ledger of the pool of a task or claim; None: it is not active."""
         pool = self.get(uid)
         return self._executor.ledgers.get(pool) if pool is not None else None
 
@@ -31,7 +31,7 @@ class Wanted(ByName[PoolKey]):
         return ledger.state(uid) if ledger is not None else None
 
     def member(self, uid: str) -> Member | None:
-        """Return the instance that one holds."""
+        """Return the instance that a task or claim holds."""
         ledger = self.ledger(uid)
         instance = ledger.instance_of(uid) if ledger is not None else None
         return self._executor.members.get(instance) if instance is not None else None
