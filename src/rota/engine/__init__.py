@@ -10,9 +10,8 @@ The scheduler runs nodes, which are ids; the dispatcher decides what a node is a
 - *Fair and bounded.* Lanes bound how many nodes run at once, and are served round-robin.
 - *Always an outcome.* A body that raises, is cancelled or times out has failed; it leaves nothing behind.
 - *Waiters learn of the end.* A node that ends ready, failed or skipped wakes those that are parked on it.
-- *A structural end.* `run` ends when nothing runs, nothing can, and nothing parked could ever go on: then nodes fail
-  that wait for something that cannot come, and only if there are none, those that wait in a cycle. No time-out
-  is involved.
+- *A structural end.* When nothing runs and nothing is runnable, parked nodes fail that wait for something that cannot
+  come; only if there are none, those that wait in a cycle. `run` ends when neither is left. No time-out is involved.
 - *A budget.* On the way to one fixpoint a node is charged for runs after it has ended, and for wakes without progress.
   Retries of a blocked node are free, and so are reruns at the fixpoint of a node that has emitted nothing new. A node
   whose budget is spent fails, and `Result.error` names it. The next `run` has a new budget.
