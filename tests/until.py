@@ -48,6 +48,26 @@ async def until_async(
     raise AssertionError(_message(seconds, await _value(otherwise) if callable(otherwise) else otherwise))
 
 
+async def until_so(
+    look: Callable[[], Any],
+    so: Callable[[Any], Any],
+    what: str,
+    *,
+    seconds: float = PATIENCE_SECONDS,
+    poll_seconds: float = POLL_SECONDS,
+) -> Any:
+    """Return the first thing that `look` finds which is `so`. If none comes in time, fail with `what` and the last."""
+    last: Any = None
+
+    async def is_so() -> bool:
+        nonlocal last
+        last = await _value(look)
+        return bool(so(last))
+
+    await until_async(is_so, lambda: f"{what}: {last!r}", seconds=seconds, poll_seconds=poll_seconds)
+    return last
+
+
 async def _value(what: Callable[[], Any]) -> Any:
     found = what()
     return await found if isawaitable(found) else found

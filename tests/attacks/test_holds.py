@@ -25,7 +25,7 @@ from rota.runtime.workspace.discard import discard
 from tests.claims.test_gateway import claim, command, pool, release, until
 from tests.runner.boxes import Bench, in_a_sandbox
 from tests.server.conftest import Server, served
-from tests.until import until_async
+from tests.until import until_async, until_so
 from tests.workers.apart import apart
 
 POOLS = "/apis/rota.dev/v1alpha1/namespaces/default/workerpools"
@@ -106,13 +106,16 @@ async def test_to_look_at_a_claim_by_the_code_of_a_task_in_a_kept_interpreter(li
     body = {"apiVersion": "rota.dev/v1alpha1", "kind": "Task", "metadata": {"name": "spy"}, "spec": spec}
     assert (await live.ask("POST", TASKS, body)).status == 201
     # It is over, and goes on all the same.
-    async with asyncio.timeout(SECONDS_MAX):
-        while (await live.ask("GET", f"{TASKS}/spy")).json.get("status", {}).get("phase") != "Succeeded":
-            await asyncio.sleep(0.02)
+    await until_so(
+        lambda: live.ask("GET", f"{TASKS}/spy"),
+        lambda reply: reply.json.get("status", {}).get("phase") == "Succeeded",
+        "a task that has succeeded",
+        seconds=SECONDS_MAX,
+    )
     await until_running(mark)
     held = await claim(live, "first", waitSeconds=SECONDS_MAX)
     assert held.status == 201, held.body
-    # Whoever has the claim is alone, from the answer on.
+    # Whoever has the claim is alone, from the answer on: for several times as long as the thread pauses.
     for _ in range(20):
         assert running(mark) == []
         await asyncio.sleep(0.02)

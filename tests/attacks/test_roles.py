@@ -16,6 +16,7 @@ from rota.server.http import Request, Stream
 from tests.attacks.conftest import API, TENANT, Deployer
 from tests.attacks.test_matrix import Matrix, matrix
 from tests.server.conftest import Server, served
+from tests.until import until_so
 
 __all__ = ["matrix"]
 
@@ -476,9 +477,7 @@ async def test_to_be_told_the_names_of_those_who_have_what_one_waits_for(live: S
     task = {**frame("Task"), **named("mine", spec={"command": ["true"], "workerPoolRef": {"name": "boxes"}})}
     assert (await live.ask("POST", f"{API}/{TENANT}/tasks", task)).status == 201
     why = f"/v1/why/tasks/{TENANT}/mine"
-    async with asyncio.timeout(SOON_SECONDS):
-        while b"hidden" not in (await live.ask("GET", why)).body:
-            await asyncio.sleep(0.01)
+    await until_so(lambda: live.ask("GET", why), lambda reply: b"hidden" in reply.body, "the name of the claim")
     one = await role(live, "asker", rule("get", "tasks", "mine", group="rota.dev"))
     told = await one.ask("GET", why)
     assert (told.status, told.json["step"]["reason"], b"hidden" in told.body) == (200, "Queued", False)
