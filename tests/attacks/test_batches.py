@@ -225,7 +225,7 @@ async def test_a_batch_that_is_always_overtaken_is_refused(
 
 
 async def test_to_keep_everybody_waiting_for_many_batches(bare: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sends many has one under way, and others have their turn between any two of its operations."""
+    """A caller of many batches has one under way at a time, and other callers run between any two of its operations."""
     for name in ("FREE_SECONDS", "WRITING_SLICE_SECONDS", "OWN_SLICE_SECONDS"):
         monkeypatch.setattr(pacing, name, -1.0)
     mallory, other = await deployer(bare), await deployer(bare, "other")

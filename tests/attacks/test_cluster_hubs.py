@@ -210,7 +210,7 @@ async def test_to_use_an_invitation_beside_a_later_one(hub: Hub) -> None:
 
 
 async def test_to_silence_a_cell_by_requests_that_are_never_over(hub: Hub) -> None:
-    """Whoever had its token once would have used up what it may ask for, also after it joined again."""
+    """Otherwise a thief of its token could use up the requests of a cell, even after it has joined again."""
     token = token_of("ber-1")
     hub.api.good.add(token)
     for _ in range(REQUESTS_OF_CELL_MAX + 1):

@@ -83,7 +83,7 @@ async def crowded_out(one: Deployer, crowd: list[asyncio.StreamWriter]) -> tuple
 
 
 async def check_served(server: Server) -> None:
-    """Whoever has a right to be served at all times is."""
+    """Assert that callers with a reserved share are served."""
     async with asyncio.timeout(SOON_SECONDS):
         assert (await server.ask("GET", f"{API}/{TENANT}/workerpools")).status == 200
         assert (await server.ask("GET", f"{API}/{TENANT}/workerpools", unix=True)).status == 200

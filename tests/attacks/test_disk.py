@@ -141,7 +141,7 @@ async def test_to_have_the_store_give_up_for_good(small: Path) -> None:
 
 
 def test_to_keep_a_server_that_crashed_from_coming_back(small: Path) -> None:
-    """What it kept for itself is given up by then, and nobody can delete anything until it serves."""
+    """The reserve is used up by then, and nobody can delete anything until the server is up."""
     place = Place(small)
     try:
         pid = place.start()
@@ -174,7 +174,7 @@ def take_all(file: Path, stopping: threading.Event) -> None:
 
 
 async def test_to_have_what_the_server_keeps_for_itself(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever fills the disk goes on writing. It is still deleted, however much was written meanwhile."""
+    """The attacker goes on filling the disk. Objects can still be deleted, however much is written meanwhile."""
     monkeypatch.setattr(writer, "ROOM_SECONDS", 0.0)
     async with served(small / "home", with_controllers=False) as server:
         tenant = await deployer(server)
@@ -391,7 +391,7 @@ def test_to_hide_what_a_folder_takes(tmp_path: Path) -> None:
 
 
 def test_to_move_it_to_where_it_was_looked_for_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is told of every folder that is opened knows when."""
+    """A process that is notified of every folder that is opened knows when to move."""
     for name in ("a", "b"):
         (tmp_path / "top" / name).mkdir(parents=True)
     (tmp_path / "top" / "a" / "other").touch()
@@ -446,7 +446,7 @@ def state_of(pid: int) -> str:
 
 
 async def test_to_stand_still_for_ever_because_a_server_was_killed(tmp_path: Path) -> None:
-    """Whoever comes next has it go on."""
+    """The next server makes the frozen processes go on."""
     unshare = ["unshare", "--user", "--pid", "--fork", "--kill-child"]
     if subprocess.run([*unshare, "true"], capture_output=True).returncode:
         pytest.skip("this host makes no namespaces")

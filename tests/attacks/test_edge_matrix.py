@@ -153,7 +153,7 @@ async def test_to_get_in_by_the_edge(outside: Outside, door: Door) -> None:
 
 @pytest.mark.parametrize("path", [f"/{TENANT}/absent/", f"/-/calls/{TENANT}/absent", "/absent/it/", "/other/it/"])
 async def test_to_learn_at_the_edge_what_there_is(outside: Outside, path: str) -> None:
-    """Who has no key of a namespace is told the same of what is there and of what is not."""
+    """A caller without a key of a namespace gets the same answer whether a function is there or not."""
     namespace = path.replace("/-/calls", "").split("/")[1]
     keys = {TENANT: {"function", "function-of-all", "role"}, "other": {"function-of-other", "function-of-all"}}
     known = keys.get(namespace, {"function-of-all"}) | ({"role-of-other"} if namespace == "other" else set())

@@ -113,7 +113,7 @@ def test_to_be_woken_up_whenever_it_is_stopped(box: Box) -> None:
 
 
 class Restless:
-    """What goes on however often it is stopped."""
+    """Processes that go on however often they are stopped."""
 
     def so_far(self) -> Stillness:
         return Stillness(False, is_restless=True)

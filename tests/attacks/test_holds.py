@@ -160,7 +160,7 @@ async def test_to_write_into_what_the_next_holder_has_by_uploads_that_began_befo
 
 
 async def heard(session: WebSocket) -> bytes:
-    """What a command says, to its end."""
+    """Read the output of a command to its end."""
     found = b""
     with contextlib.suppress(Closed):
         while True:
@@ -310,7 +310,7 @@ DEEP = f'"more": {"[" * 20_000}{"]" * 20_000}'
 
 @in_a_sandbox
 async def test_to_keep_a_worker_by_an_end_that_cannot_be_written_down(bench: Bench) -> None:
-    """What is called has the connection of its interpreter, and says there what it likes."""
+    """The called code has the connection of its interpreter, and can send anything there."""
     bench.write("forges.py", FORGES)
     for said in (f'"code": {"9" * 30}', '"code": 256', '"code": -9', DEEP):
         async with asyncio.timeout(SECONDS_MAX):

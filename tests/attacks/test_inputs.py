@@ -85,7 +85,7 @@ def _fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str, dict[
 
 
 def _refers(schema: dict[str, Any]) -> bool:
-    """Whether it is declared which kind a field, or what is in it, refers to."""
+    """Return whether the schema declares the kind that a field, or its content, refers to."""
     return REFERS in schema or any(REFERS in inner for _, _, inner in _fields(schema, ""))
 
 

@@ -24,7 +24,7 @@ async def live(tmp_path: Path) -> AsyncIterator[Server]:
 
 
 async def done(live: Server, name: str, script: str) -> str:
-    """How a task of the pool ended."""
+    """Run a task in the pool. Returns the phase in which it ended."""
     spec = {"workerPoolRef": {"name": "boxes"}, "command": ["sh", "-c", script]}
     body = {"apiVersion": "rota.dev/v1alpha1", "kind": "Task", "metadata": {"name": name}, "spec": spec}
     assert (await live.ask("POST", TASKS, body)).status == 201

@@ -380,7 +380,7 @@ def ways(kind: Kind) -> Iterator[Way]:
 
 
 def let_in(way: Way) -> frozenset[str]:
-    """Who may do this, as the reference of scopes has it."""
+    """Return the scopes that may do this, as the reference of scopes has it."""
     kind, reads = way.kind, way.verb in ("get", "list", "watch")
     if kind in REVIEWS:
         return KNOWN if way.verb == "create" else ADMINS

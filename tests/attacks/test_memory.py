@@ -33,7 +33,7 @@ Open = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @pytest.fixture
 def memories(monkeypatch: pytest.MonkeyPatch) -> list[Memory]:
-    """Those of the servers that are made: the API's, and the edge's. They are small."""
+    """Make the memories of the API's and the edge's server small, and return them."""
     made: list[Memory] = []
 
     def small(*_: int, **__: int) -> Memory:

@@ -141,7 +141,7 @@ def is_name(place: Place) -> bool:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 async def test_to_have_a_name_of_another_form_admitted(registry: Registry, victim: Path, kind: str) -> None:
-    """What is admitted holds it as a text, or it is a name of the right form."""
+    """An admitted object has the string as a text, or as a name of the right form."""
     api, done = KINDS[kind], set()
     for obj in examples(kind):
         obj.pop("status", None)

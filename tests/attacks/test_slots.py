@@ -46,7 +46,7 @@ def audit(tmp_path: Path) -> Iterator[Audit]:
 
 
 class Runs:
-    """What runs in an instance, as the keeper has it."""
+    """The runs of an instance, as the keeper has them."""
 
     def __init__(self) -> None:
         self.execs: set[Exec] = set()

@@ -261,7 +261,7 @@ def extended(lines: bytes) -> bytes:
 
 
 def many_words() -> Iterator[bytes]:
-    """What a tar says of one member, again and again, each time something else."""
+    """Yield a tar that describes one member again and again, each time differently."""
     for number in range(500):
         yield extended(b"60000 %06d=%b\n" % (number, b"x" * 59_986))
 

@@ -1,4 +1,4 @@
-"""Whether what runs in an instance is started anew after a claim: only if its holder could have got to it."""
+"""An instance is started anew after a claim only if its holder could have got to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def made(server: Server, **container: Any) -> None:
 
 
 async def run(server: Server) -> str:
-    """What runs in the instance."""
+    """Return the id of the run in the instance."""
     status = (await server.ask("GET", f"{API}/instances/boxes-0")).json["status"]
     return str(status["runtimeID"])
 

@@ -22,7 +22,7 @@ Object = dict[str, Any]
 
 
 class Ran(NamedTuple):
-    """What a command came to."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str

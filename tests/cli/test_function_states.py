@@ -1,4 +1,4 @@
-"""What a deploy and a wait make of the status of a function."""
+"""The states that a deploy and a wait read from the status of a function."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_that_an_earlier_version_answers_is_known() -> None:
 
 
 def waited(rota: Terminal, *steps: list[dict[str, Any]]) -> list[tuple[str, State]]:
-    """What is told of a function whose conditions come to be these, one after the other."""
+    """Return the states that are reported of a function whose conditions become these, one after the other."""
     told: list[tuple[str, State]] = []
 
     async def act(client: Client) -> None:

@@ -23,7 +23,7 @@ POLL_SECONDS = 0.1
 
 
 class Cluster(NamedTuple):
-    """How to reach it, and whether its controllers run."""
+    """The address and credentials of a cluster, and whether its controllers run."""
 
     kubeconfig: Path
     controlled: bool

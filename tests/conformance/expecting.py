@@ -1,4 +1,4 @@
-"""How the suite says what it expects: refusals, and events of a watch."""
+"""Expectations of the suite: refusals, and events of a watch."""
 
 from __future__ import annotations
 

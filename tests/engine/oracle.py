@@ -57,7 +57,7 @@ class World:
 
 @dataclass(frozen=True)
 class Pace:
-    """How a world is run. What it comes to must not depend on it."""
+    """The order and speed of a run of a world, on which its result must not depend."""
 
     concurrency: int = 64
     lane_limit: int = 8
@@ -183,7 +183,7 @@ class Inhabitants(Bodies):
             self.scheduler.arrive(id_, self.contents[id_])
 
     def happen(self, late: Late) -> None:
-        """What comes from outside."""
+        """Apply an event from outside."""
         if late.id in DATA:
             self.give(late.id)
         else:
@@ -255,7 +255,7 @@ class Oracle:
             self.data.add(copies[1])
 
     def may_recover(self, id_: str) -> bool:
-        """Whether it failed because of what is ready now, or was not there and is."""
+        """Return whether a node failed because of a node that is ready now, or that was absent and is there now."""
         return any(self.ready(other) or there != (other in self.there) for other, there in self.because[id_].items())
 
     def look(self, id_: str, level: int) -> None:
@@ -323,7 +323,7 @@ class Oracle:
 
 
 def outcome_of(world: World, pace: Pace) -> tuple[Inhabitants, Result, dict[str, str]]:
-    """What a world comes to when it is run."""
+    """Run a world. Returns its result."""
 
     async def run() -> tuple[Inhabitants, Result]:
         inhabitants = Inhabitants(world, pace)

@@ -95,7 +95,7 @@ class Call:
 
 
 class Network(LocalBackend):
-    """What a process has sent goes on its way, whatever becomes of the process."""
+    """A network that delivers what a process has sent, whatever becomes of the process."""
 
     def __init__(self, registry: Registry, world: VirtualClock, process: Process, random: Random) -> None:
         super().__init__(registry)

@@ -84,7 +84,7 @@ class Behind:
         return get(self.objects, Workspace, name, "default")
 
     def is_fresh(self, name: str) -> bool:
-        """Whether an object is seen as it is."""
+        """Return whether the cache has the stored version of an object."""
         seen, stored = self.there(name), get(self._store, Workspace, name, "default")
         return (seen is None) == (stored is None) and (
             stored is None or stored.metadata.resource_version == seen.metadata.resource_version

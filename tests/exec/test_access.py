@@ -1,4 +1,4 @@
-"""Who gets a command in, and who does not: found out before anything is upgraded."""
+"""The right to run a command in an instance, checked before anything is upgraded."""
 
 from __future__ import annotations
 

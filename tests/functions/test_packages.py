@@ -1,4 +1,4 @@
-"""What functions require is installed as the operator's own pip would, and why it is not is told."""
+"""Requirements of functions are installed as the operator's own pip would; a failure says why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer comes to, in a form in which two servers' answers can be compared."""
+"""The verdict of an answer, in a form in which two servers' answers can be compared."""
 
 from __future__ import annotations
 

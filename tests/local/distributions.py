@@ -1,4 +1,4 @@
-"""What is installed where these tests run: what a distribution needs, and wheels of it where there is no network."""
+"""The distributions that are installed here, those that one needs, and wheels of it where there is no network."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Model:
         return (-request.priority, has, request.arrival, request.id)
 
     def in_order(self) -> list[str]:
-        """Who is served after whom, if instances came one by one."""
+        """Return the requests in the order in which they would be bound, if instances came one by one."""
         rest, order = [each.request for each in self.waiting()], list[str]()
         has = {request.holder: self.has(request.holder) for request in rest}
         while rest:

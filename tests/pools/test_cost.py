@@ -1,4 +1,4 @@
-"""What an event costs, in comparisons of requests and not in time; and what a waiting request takes."""
+"""The cost of an event, in comparisons of requests and not in time; and the memory of a waiting request."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ class World:
             self.look(id_)
 
     def restart(self) -> None:
-        """What was decided is forgotten, and so are results that nobody was told of."""
+        """Forget all decisions, and the results that were not reported."""
         self.decided, self.written, self.told, self.ends, self.recalls = [], [], [], [], []
         self.ledger = Ledger()
         self.ledger.ran(0.001)

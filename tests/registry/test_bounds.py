@@ -1,4 +1,4 @@
-"""What no caller may do, in process or not."""
+"""Requests that no caller may make, in process or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every archive promises: that of a home, and that of tests."""
+"""The promises of every archive: that of a home, and that of tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of the processors instances have used."""
+"""The processor time that instances have used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a sandbox can be had, said with the reason."""
+"""The availability of a sandbox, with the reason if there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody writes with kr8s: a program of its own, since kr8s leaves connections open until its process ends.
+"""A user's program with kr8s, run as a process since kr8s leaves connections open until its process ends.
 
 python -m tests.server.kr8s_program KUBECONFIG
 """

@@ -1,4 +1,4 @@
-"""What a client must not do, and what it hears then."""
+"""Requests beyond the limits, and their answers."""
 
 from __future__ import annotations
 

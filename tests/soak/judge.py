@@ -71,7 +71,7 @@ BOUNDED = {
 
 
 class Sample(NamedTuple):
-    """What was measured at one moment."""
+    """The measures of one moment."""
 
     seconds: float
     """Since the run began."""
@@ -120,7 +120,7 @@ def _judged(name: str, values: Sequence[float], rule: Rule) -> Growth | None:
 
 
 def bound_of(table: str) -> float:
-    """How many entries a table may have whatever happens; 0: it must not grow at all."""
+    """Return how many entries a table may have whatever happens; 0: it must not grow at all."""
     if not table.endswith("()"):
         return BOUNDED.get(table, 0)
     # A cache of a function says itself how large it may become.

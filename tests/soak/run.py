@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 
 class Report(NamedTuple):
-    """How a run went."""
+    """The result of a run."""
 
     steady: list[Sample]
     """Between warm-up and the restarts at the end."""
@@ -92,7 +92,7 @@ class Server:
         self._begun()
 
     async def kill(self) -> None:
-        """What it ran goes on, and the next server takes it up."""
+        """Kill the server. Its instances go on, and the next server adopts them."""
         pid = server_pid(self.home)
         os.kill(pid, signal.SIGKILL)
         async with asyncio.timeout(COMMAND_SECONDS_MAX):

@@ -62,7 +62,7 @@ async def client(wire: Wire, server: Server) -> AsyncIterator[Client]:
 
 
 class Followed:
-    """What has come of something that is followed."""
+    """The text that has come from a stream."""
 
     def __init__(self, coming: AsyncGenerator[bytes, None]) -> None:
         self.text = b""

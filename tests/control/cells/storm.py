@@ -293,7 +293,7 @@ class Storm:
         self.fleet.cells[cell].objects.listen((Instance.api,), hear)
 
     def _acting(self) -> Counter[tuple[str, str]]:
-        """What really runs, by workload and city."""
+        """Return the instances that really run, by workload and city."""
         found: Counter[tuple[str, str]] = Counter()
         for name, site in self.fleet.cells.items():
             if site.clock.is_suspended:

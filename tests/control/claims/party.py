@@ -147,7 +147,7 @@ class Party(Crew):
         return True
 
     def lose_box(self, name: str) -> None:
-        """What ran in an instance has ended, and its runner lives."""
+        """End the run of an instance, whose runner lives on."""
         self._reset(self.subject(name))
 
     def _reset(self, subject: Subject) -> None:
@@ -231,7 +231,7 @@ async def phases(world: World) -> dict[str, str]:
 
 
 async def held(world: World) -> dict[str, str]:
-    """Who has which instance, as objects say."""
+    """Return the holder of each instance that has one, as objects say."""
     tasks = (await world.client.list(Task)).items
     on = {one.status.instance_name: one.metadata.name for one in tasks if one.status and one.status.phase == "Running"}
     given = [(one.metadata.name, one.spec.assignment) for one in (await world.client.list(Instance)).items]
@@ -243,7 +243,7 @@ async def held(world: World) -> dict[str, str]:
 
 
 async def answer_of(world: World, asking: Coroutine[Any, Any, R] | asyncio.Future[R]) -> R:
-    """What somebody is answered, as time goes on."""
+    """Let time pass until a caller has its answer. Returns that."""
     answer = asyncio.ensure_future(asking)
     async with asyncio.timeout(WAIT_SECONDS):
         while not answer.done():
@@ -261,7 +261,7 @@ async def settles(world: World, what: Any) -> None:
 
 
 def is_clean(party: Party) -> bool:
-    """Whether nothing is kept of claims that are over."""
+    """Return whether nothing is kept of claims that are over."""
     claims: Any = party.claims
     callers = claims.callers
     kept = (

@@ -335,7 +335,7 @@ async def test_the_oldest_go_when_too_many_are_kept(
 
 
 async def test_a_cycle_takes_no_more_writes_than_it_must(world: World, party: Party) -> None:
-    """That it is made, that it has an instance, and that it has none any more: one each where that can be.
+    """One write at most for each: the claim is made, has an instance, has none any more.
 
     And two to start what runs anew, which is marked until that is done.
     """
@@ -356,7 +356,7 @@ def _time(seconds: float) -> str:
 async def test_an_instance_is_given_back_although_two_end_its_claim_at_once(
     world: World, party: Party, monkeypatch: pytest.MonkeyPatch, in_between: bool
 ) -> None:
-    """Who has it lets go of it while a controller finds it crashed: one of the two comes too late."""
+    """Its holder releases it while a controller finds it crashed: one of the two comes too late."""
     await up(world, party, reset="Keep")
     await claim(world, "a")
     claiming, found = party.claims, await world.get("Claim", "a")

@@ -1,4 +1,4 @@
-"""What went wrong in systems like this one, and does not here."""
+"""Faults of systems like this one that do not happen here."""
 
 from __future__ import annotations
 

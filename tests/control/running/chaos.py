@@ -292,7 +292,7 @@ class World:
         return "\n".join([said, *(f"{one.pid} {one.command} {one.group}" for one in self.processes())])
 
     def stop(self) -> float:
-        """How long `rota stop` took."""
+        """Stop the server. Returns the seconds that `rota stop` took."""
         began = time.monotonic()
         argv = (ROTA, "stop", "--home", str(self.home))
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
