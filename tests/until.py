@@ -9,7 +9,7 @@ from inspect import isawaitable
 from typing import Any
 
 PATIENCE_SECONDS = 60.0
-"""What a loaded machine needs at most for what takes a moment on an idle one."""
+"""The most that a loaded machine needs for a moment's work of an idle one."""
 POLL_SECONDS = 0.02
 
 

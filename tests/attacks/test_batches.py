@@ -27,7 +27,7 @@ from tests.server.conftest import Server
 from tests.until import until_async
 
 BUSY_SECONDS_MAX = 1.0
-"""Of the processor. It takes a tenth of this."""
+"""Processor time. It takes a tenth of this."""
 OPTIONS = WriteOptions("m", restricted=True, user="u")
 
 

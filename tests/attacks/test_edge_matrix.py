@@ -41,7 +41,7 @@ EDGE: dict[str, Set[str]] = {
     "GET,HEAD /-/calls/{namespace}/{name}": CALLERS,
     " /{namespace}/{name}/*": CALLERS,
 }
-"""Who is let in to the edge, by whatever a function is that is not public."""
+"""The callers whom the edge lets in, by the kind of function that is not public."""
 
 
 def _door(door: Door) -> str:

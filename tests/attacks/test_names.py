@@ -119,7 +119,7 @@ def tried(victim: Path, place: Place) -> list[str]:
 
 STEP = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,252}")
 KEY = re.compile(r"[-A-Za-z0-9_.]{1,253}")
-"""What Kubernetes lets the keys of Secrets and ConfigMaps be, and the names of variables."""
+"""The form that Kubernetes gives to keys of Secrets and ConfigMaps, and to names of variables."""
 
 
 def is_harmless(place: Place, name: str) -> bool:

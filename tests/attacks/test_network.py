@@ -43,7 +43,7 @@ def ask(what):
             said += data
     return said.decode()
 """
-"""What a tenant does to speak with the proxy."""
+"""The code by which a tenant speaks with the proxy."""
 
 
 class Web:

@@ -35,7 +35,7 @@ class Ran(NamedTuple):
 
 
 Meanwhile = Callable[[Client, io.StringIO], Coroutine[Any, Any, None]]
-"""What happens while a command runs; it sees what is on the screen."""
+"""Acts while a command runs, with a view of the screen."""
 
 
 class Terminal:

@@ -15,7 +15,7 @@ from rota.client import Change
 
 Object = dict[str, Any]
 PATIENCE_SECONDS = 100.0
-"""How long something that must come may take."""
+"""The patience for something that must come."""
 
 
 @contextmanager

@@ -26,7 +26,7 @@ class Part:
     needs: str = ""
     every: bool = False
     fate: Fate = "ready"
-    """What becomes of it when all that it needs is ready. One that tolerates does not mind if some of it failed."""
+    """The outcome when all that it needs is ready. A tolerant node does not mind if some of it failed."""
     makes: str = ""
     """Nodes that it creates when it is done."""
     gives: str = ""
@@ -34,7 +34,7 @@ class Part:
     early: str = ""
     """Data that it brings whenever it runs, whatever comes of it."""
     naps: int = 0
-    """How often it asks for more time when it could be done."""
+    """The number of times that it asks for more time when it could be done."""
     copies: str = ""
     """Two data, of which it brings the second when it is done and the first is there. It waits for neither of them."""
 
@@ -65,7 +65,7 @@ class Pace:
     turns: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By node: turns of the loop before its body looks around, and before it answers. None: it does not await."""
     after: bool = False
-    """What the seeds need is told beforehand."""
+    """If true, the needs of the seeds are known beforehand."""
 
 
 def ids(alphabet: str, most: int) -> st.SearchStrategy[str]:
@@ -208,7 +208,7 @@ class Oracle:
 
     world: World
     said: dict[str, str] = field(default_factory=dict)
-    """How every node ended."""
+    """The outcome of every node."""
     level: int = 0
 
     def __post_init__(self) -> None:

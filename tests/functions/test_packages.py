@@ -29,7 +29,7 @@ PASSWORD = "s3cr3t-of-the-index"
 
 @pytest.fixture(autouse=True)
 def _no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of the machine that the tests run on, nothing counts."""
+    """Hide the configuration of this machine's pip."""
     proxies = [*PROXIES, *(name.lower() for name in PROXIES)]
     for name in [*CERTIFICATES, *proxies, "NETRC", *(name for name in os.environ if name.startswith("PIP_"))]:
         monkeypatch.delenv(name, raising=False)

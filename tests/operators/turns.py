@@ -100,7 +100,7 @@ class Turns:
         self.cancelled: set[str] = set()
         self.held: list[Held] = []
         self.done: Counter[str] = Counter()
-        """What was done to operators and workers."""
+        """The acts on operators and workers."""
         self.history: list[Change] = []
         self._tasks: Cache[Task] | None = None
         self._claims: Cache[Claim] | None = None

@@ -36,7 +36,7 @@ class AgainstModel(RuleBasedStateMachine):
         self.ledger = Ledger(depth_max)
         self.model = Model(depth_max)
         self.flights: list[tuple[Binding, Flight]] = []
-        """Those whose result was not said."""
+        """Bindings whose result was not reported."""
         self.over: list[tuple[Binding, Flight]] = []
         if short:
             self.ledger.ran(0.0)

@@ -28,7 +28,7 @@ class Instance:
     handed: list[str] = field(default_factory=list)
     running: str = ""
     done: list[str] = field(default_factory=list)
-    """Those whose end the executor has not acknowledged."""
+    """Requests whose end the executor has not acknowledged."""
 
     def has(self, id_: str) -> bool:
         return id_ in self.handed or id_ == self.running or id_ in self.done

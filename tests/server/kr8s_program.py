@@ -14,7 +14,7 @@ from kr8s.asyncio.objects import new_class
 
 SECONDS_MAX = 60
 Kr8s = Any
-"""Of kr8s, whose objects have the fields of what they stand for."""
+"""An object of kr8s, which has the fields of the stored one."""
 
 
 async def pool(api: Kr8s, name: str, replicas: int = 1) -> Kr8s:

@@ -27,7 +27,7 @@ RECORDED = {
     "kubernetes client for Python": "application/json",
     "curl": "*/*",
 }
-"""What each sends as Accept when it asks `/api` and `/apis`."""
+"""The Accept header of each client when it asks `/api` and `/apis`."""
 
 
 @pytest.fixture

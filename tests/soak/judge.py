@@ -28,7 +28,7 @@ LONG_SECONDS = 600.0
 """From so long a run on, memory is judged closely: by then caches and rings are full."""
 PACKAGE = "rota."
 POOLS_MAX = 4
-"""Of the load, at a time."""
+"""The pools of the load at a time."""
 
 
 class Rule(NamedTuple):
@@ -76,7 +76,7 @@ class Sample(NamedTuple):
     seconds: float
     """Since the run began."""
     age: float
-    """Of the server's process, in seconds."""
+    """The age of the server's process, in seconds."""
     measures: Mapping[str, float]
     tables: Mapping[str, int]
 

@@ -25,7 +25,7 @@ from rota.registry import ApiError
 API = "rota.dev/v1alpha1"
 CALLERS = 2
 CALLS_PER_SECOND = 20.0
-"""Of each caller."""
+"""The rate of each caller."""
 FILL_CALLS = KEPT_MAX + 3 * DELETED_AT_ONCE
 """From so many calls on, the oldest are taken away. Until then they are made as fast as they can be."""
 TICKING = 5

@@ -25,9 +25,9 @@ ROTA = str(Path(sys.executable).parent / "rota")
 COMMAND_SECONDS_MAX = 120.0
 WARM_SHARE, WARM_SECONDS_MAX = 0.25, 600.0
 FILL_SECONDS_MAX = 300.0
-"""How long a slow machine may take to make as many calls as are kept."""
+"""The time in which a slow machine makes as many calls as are kept."""
 SAMPLES = 120
-"""Of a run, unless that would be more than one in so many seconds."""
+"""The number of samples of a run, unless they would be closer than SAMPLE_SECONDS_MIN."""
 SAMPLE_SECONDS_MIN = 2.0
 SHOWN_MAX = 24
 COLUMNS = ("memory_mb", "keeper_mb", "descriptors", "threads", "processes", "files", "store_mb")
@@ -71,7 +71,7 @@ class Report(NamedTuple):
 
 
 def entries(sample: Sample) -> int:
-    """Of all tables that must not fill up."""
+    """Return the number of entries of all tables that must not fill up."""
     return sum(size for name, size in sample.tables.items() if name not in BOUNDED and not name.endswith("()"))
 
 

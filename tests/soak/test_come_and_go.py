@@ -57,7 +57,7 @@ async def _settled(home: Path) -> dict[str, int]:
 
 
 async def _sizes(home: Path) -> dict[str, int]:
-    """Of the tables that must not grow. Caches of functions have bounds, or an entry for each type."""
+    """Return the sizes of tables that must not grow. Caches of functions have bounds, or an entry for each type."""
     found = table_sizes(await _metrics(home))
     return {
         name: size

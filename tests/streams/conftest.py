@@ -25,7 +25,7 @@ from tests.until import until_async
 
 BEAT_SECONDS = 0.05
 ANSWER_SECONDS = 0.5
-"""How long a client waits for an answer of which there is no sign."""
+"""The patience of a client with a server that gives no sign of an answer."""
 PATIENCE_SECONDS = 30.0
 
 

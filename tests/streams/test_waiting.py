@@ -29,7 +29,7 @@ from tests.until import until_async
 
 API = "rota.dev/v1alpha1"
 LONG_SECONDS = 1000.0
-"""What a caller is ready to wait, and no test is."""
+"""A patience of callers that no test has."""
 
 
 def pool(replicas: int) -> dict[str, object]:

@@ -68,9 +68,9 @@ class Storm(World):
         self.made: list[str] = []
         """The names of all tasks that there ever were."""
         self.brief: set[str] = set()
-        """Those that were deleted, or are when they are over."""
+        """Tasks that were deleted, or will be when they are over."""
         self.done: Counter[str] = Counter()
-        """What happened beside kills."""
+        """Events other than kills."""
 
     # What is asked for.
 

@@ -37,7 +37,7 @@ STEPS: dict[str, tuple[int, Step]] = {
     "scale": (1, Storm.scale),
     "restart": (1, Storm.restart),
 }
-"""What happens, and how often beside the others."""
+"""Events, each with its weight."""
 
 pytestmark = pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox can be made here")
 

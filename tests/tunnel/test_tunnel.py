@@ -457,7 +457,7 @@ async def settled(count: Callable[[], int]) -> int:
 
 
 async def test_who_does_not_read_makes_the_cell_wait(both: Both) -> None:
-    """Of an endless file, no more is in flight than the buffers of two connections and of the tunnel hold."""
+    """An endless file has no more in flight than the buffers of two connections and of the tunnel hold."""
     both.connect()
     await both.connected()
     produced = 0

@@ -55,9 +55,9 @@ class Racing(LocalBackend):
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
         self.failures: list[ApiError] = []
-        """What comes of the next writes that give an instance to somebody."""
+        """Errors of the next writes that bind an instance."""
         self.is_slow = False
-        """Whether what is written is told a while later."""
+        """If true, writes are answered some turns of the loop later."""
         self.meanwhile: Callable[[], None] = lambda: None
         """Happens when an instance is written, and before whoever wrote it goes on."""
 
@@ -103,9 +103,9 @@ class Party(Crew):
         self.resets: list[str] = []
         """Instances that were made as new by their runner, in order."""
         self.is_slow = False
-        """Whether what is being reset stays so."""
+        """If true, a reset goes on until a test ends it."""
         self.is_deaf = False
-        """Whether it takes time until it is heard that somebody has an instance."""
+        """If true, the news of a hold arrives late."""
         self.unheard: list[tuple[Subject, Hold]] = []
         self.ended: list[str] = []
         """Claims that have lost their instance, as whoever serves them is told."""

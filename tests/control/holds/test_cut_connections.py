@@ -17,7 +17,7 @@ from tests.control.running.fake import FakeRuntime
 from tests.engine_loop.loops import World
 
 Matches = Callable[[Sequence[Operation]], bool]
-"""Whether it is these writes whose answer is lost."""
+"""A predicate for writes: the answer of those that match is lost."""
 
 
 def assigns(kind: str) -> Matches:
@@ -58,7 +58,7 @@ class Remote(LocalBackend):
         self.cuts: list[Matches] = []
         """The writes whose answers are lost, once each."""
         self.lands = True
-        """Whether those are carried out."""
+        """If true, the writes whose answer is lost are carried out."""
 
     def _is_cut(self, operations: Sequence[Operation]) -> bool:
         for cut in self.cuts:
