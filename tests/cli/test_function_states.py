@@ -14,6 +14,7 @@ from rota.cli import function_states
 from rota.cli.function_states import State, Waiting, state_of, states
 from rota.cli.patience import Patience
 from tests.cli.conftest import Terminal
+from tests.until import until_async
 
 NAME = "f"
 SPEC = {"entrypoint": "a:b", "source": {"inline": ""}}
@@ -103,9 +104,7 @@ def test_when_it_is_waited_no_longer_it_is_told_as_it_is(rota: Terminal) -> None
         await client.update_status({**live, "status": {"conditions": conditions}})
         waiting = Waiting(client, [NAME], lambda name, state: told.append((name, state)))
         reading = asyncio.create_task(waiting.read(Patience()))
-        async with asyncio.timeout(SECONDS):
-            while waiting.latest.get(NAME) != coming:
-                await asyncio.sleep(0.001)
+        await until_async(lambda: waiting.latest.get(NAME) == coming, lambda: waiting.latest)
         assert not told
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)

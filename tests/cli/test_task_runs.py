@@ -173,8 +173,7 @@ def test_a_second_ctrl_c_leaves_the_task_to_itself(place: Place) -> None:
         assert output(process).readline() == "begun\n"
         assert process.stderr is not None
         process.send_signal(signal.SIGINT)
-        while "is being cancelled" not in process.stderr.readline():
-            pass
+        assert any("is being cancelled" in line for line in iter(process.stderr.readline, "")), "it ended"
         place.rota("wait", "task/left", "--for=jsonpath={.spec.cancel}=true")
         process.send_signal(signal.SIGINT)
         code, last = ending(process)

@@ -20,6 +20,7 @@ from rota.registry import ApiError
 from tests.soak.judge import BOUNDED, SAMPLES_MIN, Growth, Sample, grown
 from tests.soak.load import Load
 from tests.soak.measure import NoServerError, measures, server_pid, tables
+from tests.until import until_async
 
 ROTA = str(Path(sys.executable).parent / "rota")
 COMMAND_SECONDS_MAX = 120.0
@@ -95,9 +96,7 @@ class Server:
         """Kill the server. Its instances go on, and the next server adopts them."""
         pid = server_pid(self.home)
         os.kill(pid, signal.SIGKILL)
-        async with asyncio.timeout(COMMAND_SECONDS_MAX):
-            while _is_alive(pid):
-                await asyncio.sleep(0.05)
+        await until_async(lambda: not _is_alive(pid), f"server {pid} goes on", seconds=COMMAND_SECONDS_MAX)
         await self.start()
 
     async def restart(self) -> None:

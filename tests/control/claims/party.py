@@ -36,6 +36,7 @@ from tests.control.running.fake import FakeRuntime
 from tests.control.tasks.crew import Crew
 from tests.engine_loop.loops import World
 from tests.unchecked import stored
+from tests.until import until_async
 
 R = TypeVar("R")
 
@@ -245,19 +246,25 @@ async def held(world: World) -> dict[str, str]:
 async def answer_of(world: World, asking: Coroutine[Any, Any, R] | asyncio.Future[R]) -> R:
     """Let time pass until a caller has its answer. Returns that."""
     answer = asyncio.ensure_future(asking)
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not answer.done():
-            await asyncio.sleep(0)
-            await world.pass_time(STEP_SECONDS)
+
+    async def answered() -> bool:
+        return answer.done()
+
+    await settles(world, answered)
     return answer.result()
 
 
 async def settles(world: World, what: Any) -> None:
     """Go on when something is so. What lost a race is tried again a moment later."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not await what():
-            await asyncio.sleep(0)
-            await world.pass_time(STEP_SECONDS)
+
+    async def so() -> bool:
+        if await what():
+            return True
+        await asyncio.sleep(0)  # Whoever has just asked begins before any time passes.
+        await world.pass_time(STEP_SECONDS)
+        return False
+
+    await until_async(so, lambda: phases(world), seconds=WAIT_SECONDS, poll_seconds=0)
 
 
 def is_clean(party: Party) -> bool:
