@@ -1,4 +1,4 @@
-"""How much is tried: what every change can afford, or what takes long (`make long`)."""
+"""The amount that tests try: as much as every change can afford, or more, which takes long (`make long`)."""
 
 from __future__ import annotations
 

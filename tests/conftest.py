@@ -1,4 +1,4 @@
-"""What holds for the whole suite."""
+"""Settings and checks of the whole suite."""
 
 from __future__ import annotations
 

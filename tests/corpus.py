@@ -223,7 +223,7 @@ def without(obj: Object, path: Path) -> Object:
 
 
 def at(value: Any, path: Path) -> Any:
-    """What is at a path."""
+    """Return the value at a path."""
     for step in path:
         value = value[step]
     return value

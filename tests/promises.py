@@ -116,6 +116,7 @@ TESTS_OF_PROMISES: dict[str, dict[str, tuple[str, ...]]] = {
             "tests/operators/test_hand_over.py::test_when_the_leader_is_killed_or_stopped_another_takes_over_and_nothing_happens_twice",
         ),
         "*One controller a kind.*": ("tests/control/test_table.py::test_each_lane_and_each_kind_has_one_controller",),
+        "*One builder of a task's states.*": ("tests/control/tasks/test_states.py",),
         "*Nothing is polled*": (
             "tests/control/running/test_traps.py::test_the_end_of_a_process_is_seen_without_anybody_asking",
         ),

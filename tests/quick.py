@@ -35,7 +35,7 @@ NEEDS_MORE = (
     "tests/store/test_failures.py",
     "tests/store/test_file.py",
 )
-"""Those of them that start processes."""
+"""Quick tests that start processes."""
 TAKES_LONG = (
     "tests/api/test_cron.py",
     "tests/api/test_form.py",
@@ -44,7 +44,7 @@ TAKES_LONG = (
     "tests/pools/test_cost.py",
     "tests/schedules/test_month.py",
 )
-"""Those of them that take most of the time."""
+"""Quick tests that take most of the time."""
 
 REFUSED = frozenset(
     (

@@ -18,7 +18,7 @@ DAMAGES_MAX = 3
 ITEMS_MAX = 3
 
 TEXT = st.text("aAz09-_./: é日", max_size=5)
-"""Of characters that every version of Unicode has, and that a header can carry. The corpus has others."""
+"""Texts of characters that every version of Unicode has, and that a header can carry. The corpus has others."""
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**64), 2**64) | st.floats(-1e20, 1e20) | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "rota"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 OUTSIDE = "any program"
-"""What a column stands for that is no part of Rota."""
+"""The heading of a column that is no part of Rota."""
 WALK = "walked through"
 BLOCK = re.compile(r"^```\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 MODULE = re.compile(r"\b(?:[a-z_]+/)*[a-z_0-9]+\.py\b")
@@ -28,7 +28,7 @@ class Diagram(NamedTuple):
     """Where each heading begins."""
     lines: list[str]
     columns: dict[str, str]
-    """What the line under the diagram says: the module of each heading."""
+    """The module of each heading, from the line under the diagram."""
 
     def column_at(self, place: int) -> str:
         """Return the heading of the column whose line is at this place."""

@@ -97,7 +97,7 @@ TOLD = (
     "is started again (1)",
     "tick   hello.every-minute: Succeeded on hello-",
 )
-"""What the demo says, in this order."""
+"""The lines of the demo, in this order."""
 DEMO_SECONDS_MAX = 100
 
 

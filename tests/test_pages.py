@@ -166,7 +166,7 @@ kind: Function
 metadata: {name: billing}
 spec: {entrypoint: "main:handler", source: {inline: "def handler(event, context): ..."}}
 """
-"""Of the server, in the project that the page shows: it gets a schedule, and is left alone."""
+"""Changes to the server, in the project that the page shows: it gets a schedule, and is left alone."""
 
 
 class Reader:
@@ -303,7 +303,7 @@ TRIED = {
     "auth can-i": "auth can-i get wp",
     "create role": "create role r --verb=get --resource=workerpools.rota.dev",
 }
-"""How each kubectl command of the table is tried."""
+"""The trial of each kubectl command of the table."""
 
 
 def test_kubectl_does_what_the_table_says_and_nothing_else(tmp_path: Path) -> None:

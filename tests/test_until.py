@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.until import until, until_async
+from tests.until import until, until_async, until_so
 
 A_MOMENT_SECONDS = 0.01
 
@@ -39,6 +39,17 @@ async def test_in_an_event_loop_both_may_be_coroutine_functions() -> None:
     assert await until_async(look) == "there"
     with pytest.raises(AssertionError, match="two of three"):
         await until_async(nothing, said, seconds=A_MOMENT_SECONDS)
+
+
+async def test_what_is_looked_for_is_returned_or_what_was_found_last_is_said() -> None:
+    looks = iter([1, 2, 3])
+
+    async def look() -> int:
+        return next(looks, 3)
+
+    assert await until_so(look, lambda found: found == 2, "two", poll_seconds=0) == 2
+    with pytest.raises(AssertionError, match=r"^not so after 0\.01 s: four: 3$"):
+        await until_so(look, lambda found: found == 4, "four", seconds=A_MOMENT_SECONDS, poll_seconds=0)
 
 
 async def test_a_look_that_hangs_is_cancelled_when_patience_ends() -> None:

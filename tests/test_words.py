@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.promises import TESTS_OF_PROMISES
-from tests.words import SOURCE, avoided_names, repeated_classes, riddles, sources
+from tests.words import SOURCE, TESTS, avoided_names, repeated_classes, riddles, sources
 
 PROMISES_MIN = 3
 LAYERS = sorted({file.relative_to(SOURCE).parts[0] for file in sources()})
@@ -38,6 +38,10 @@ def test_no_two_classes_of_a_layer_have_the_same_name(layer: str) -> None:
 @pytest.mark.parametrize("layer", LAYERS)
 def test_no_docstring_opens_with_a_question_word(layer: str) -> None:
     assert not list(riddles(files(layer)))
+
+
+def test_no_docstring_of_a_test_opens_with_a_question_word() -> None:
+    assert not list(riddles(sources(TESTS)))
 
 
 def promises(package: Path) -> list[str]:

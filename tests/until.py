@@ -9,7 +9,7 @@ from inspect import isawaitable
 from typing import Any
 
 PATIENCE_SECONDS = 60.0
-"""What a loaded machine needs at most for what takes a moment on an idle one."""
+"""The most that a loaded machine needs for a moment's work of an idle one."""
 POLL_SECONDS = 0.02
 
 
@@ -46,6 +46,26 @@ async def until_async(
         if not patience.expired():
             raise
     raise AssertionError(_message(seconds, await _value(otherwise) if callable(otherwise) else otherwise))
+
+
+async def until_so(
+    look: Callable[[], Any],
+    so: Callable[[Any], Any],
+    what: str,
+    *,
+    seconds: float = PATIENCE_SECONDS,
+    poll_seconds: float = POLL_SECONDS,
+) -> Any:
+    """Return the first thing that `look` finds which is `so`. If none comes in time, fail with `what` and the last."""
+    last: Any = None
+
+    async def is_so() -> bool:
+        nonlocal last
+        last = await _value(look)
+        return bool(so(last))
+
+    await until_async(is_so, lambda: f"{what}: {last!r}", seconds=seconds, poll_seconds=poll_seconds)
+    return last
 
 
 async def _value(what: Callable[[], Any]) -> Any:

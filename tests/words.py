@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-SOURCE = Path(__file__).parent.parent / "src" / "rota"
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src" / "rota"
 AVOIDED = frozenset(
     [
         "amending",
@@ -126,7 +127,7 @@ def _tree(file: Path) -> ast.Module:
 
 
 def _place(file: Path, number: int) -> str:
-    return f"src/rota/{file.relative_to(SOURCE)}:{number}"
+    return f"{file.relative_to(SOURCE.parent.parent)}:{number}"
 
 
 def main(arguments: list[str]) -> int:

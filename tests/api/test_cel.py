@@ -1,4 +1,4 @@
-"""What a rule means, line by line."""
+"""The meaning of each rule, line by line."""
 
 from __future__ import annotations
 

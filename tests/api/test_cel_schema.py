@@ -1,4 +1,4 @@
-"""What a rule means once the structure of its value is known."""
+"""The meaning of a rule once the structure of its value is known."""
 
 from __future__ import annotations
 

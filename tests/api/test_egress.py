@@ -1,4 +1,4 @@
-"""Which destinations a list allows, and what a policy lets be asked for."""
+"""The destinations that a list allows, and the lists that a policy allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kinds may import: a rule is decided by its object alone, on every machine alike."""
+"""The modules that kinds may import: a rule is decided by its object alone, on every machine alike."""
 
 from __future__ import annotations
 

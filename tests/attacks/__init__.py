@@ -1,1 +1,1 @@
-"""What an attacker wanted, and did not get. Each test is named after that."""
+"""Attacks that must fail. Each test is named after what the attacker wants."""

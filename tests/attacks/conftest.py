@@ -1,4 +1,4 @@
-"""Those who attack: somebody with a deployer's token for one namespace, and somebody without any."""
+"""The attackers: one with a deployer's token for one namespace, and one without any token."""
 
 from __future__ import annotations
 

@@ -24,9 +24,10 @@ from rota.server.media import decoded
 from rota.store import MemoryStore
 from tests.attacks.conftest import TENANT, deployer
 from tests.server.conftest import Server
+from tests.until import until_async
 
 BUSY_SECONDS_MAX = 1.0
-"""Of the processor. It takes a tenth of this."""
+"""Processor time. It takes a tenth of this."""
 OPTIONS = WriteOptions("m", restricted=True, user="u")
 
 
@@ -224,7 +225,7 @@ async def test_a_batch_that_is_always_overtaken_is_refused(
 
 
 async def test_to_keep_everybody_waiting_for_many_batches(bare: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sends many has one under way, and others have their turn between any two of its operations."""
+    """A caller of many batches has one under way at a time, and other callers run between any two of its operations."""
     for name in ("FREE_SECONDS", "WRITING_SLICE_SECONDS", "OWN_SLICE_SECONDS"):
         monkeypatch.setattr(pacing, name, -1.0)
     mallory, other = await deployer(bare), await deployer(bare, "other")
@@ -245,8 +246,7 @@ async def test_to_keep_everybody_waiting_for_many_batches(bare: Server, monkeypa
         asyncio.create_task(mallory.ask("POST", "/v1/batch", batch(TENANT, f"m{i}", 40, atomic=bool(i % 2))))
         for i in range(12)
     ]
-    while len(decided) < 20:
-        await asyncio.sleep(0)
+    await until_async(lambda: len(decided) >= 20, lambda: f"decided: {len(decided)}", poll_seconds=0)
     assert (await other.ask("POST", "/v1/batch", batch("other", "o", 10, atomic=False))).status == 200
     assert {(await one).status for one in many} == {200}
     # The first of each is decided at once. Those of one batch then come together, but for what others have in between.

@@ -70,7 +70,7 @@ async def test_to_stay_by_a_process_whose_first_thread_has_ended(bench: Bench) -
 
 
 async def _commands(bench: Bench) -> list[int]:
-    """What runs in a box, beside its agent and what is around that."""
+    """Return the processes of the commands in a box, without its agent."""
     return [pid for pid, command in bench.below().items() if command.startswith("python3 -I -c")]
 
 

@@ -6,7 +6,6 @@ import asyncio
 import io
 import os
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,9 @@ from rota.runtime.code import CodeRefused, Packages, building
 from rota.runtime.code.places import PACKAGES
 from rota.runtime.space import Space
 from tests.runtime.test_closed_addresses import offered
+from tests.until import until
 
 NAME = "evilthing"
-SECONDS_MAX = 60
 MIB = 1024 * 1024
 PYPROJECT = f"""\
 [build-system]
@@ -88,10 +87,8 @@ def test_to_take_more_than_a_build_may(home: Path, tmp_path: Path, monkeypatch: 
     error = refused(home)
     assert error.reason == "RequirementsFailed" and what in str(error)
     # Nothing of it stays.
-    deadline = time.monotonic() + SECONDS_MAX
-    while list((home / "functions" / PACKAGES).iterdir()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    left = (home / "functions" / PACKAGES).iterdir
+    until(lambda: not list(left()), lambda: list(left()))
 
 
 @pytest.mark.skipif(offered() != "", reason=offered())

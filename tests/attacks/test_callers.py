@@ -11,6 +11,7 @@ from typing import Any
 from rota.client.http import HttpBackend
 from rota.server import calls
 from tests.server.test_edge import Running, running
+from tests.until import until_so
 
 __all__ = ["running"]  # the fixture
 
@@ -28,13 +29,11 @@ async def deploy(running: Running, name: str, *, public: bool) -> None:
 
 
 async def called(running: Running, name: str, body: bytes = b"", **headers: str) -> Any:
-    async with asyncio.timeout(20):
-        while (reply := await running.ask("POST", f"/default/{name}", body, Host="127.0.0.1", **headers)).status in (
-            404,
-            503,
-        ):
-            await asyncio.sleep(0.02)
-    return reply
+    return await until_so(
+        lambda: running.ask("POST", f"/default/{name}", body, Host="127.0.0.1", **headers),
+        lambda reply: reply.status not in (404, 503),
+        f"an answer of {name}",
+    )
 
 
 async def test_to_fill_the_memory_with_calls_that_nobody_waits_for(running: Running) -> None:

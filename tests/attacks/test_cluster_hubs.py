@@ -28,6 +28,7 @@ from rota.server.accounts import (
 from rota.server.http import Request, Response, Stream
 from rota.server.hub import READ_SECONDS_MAX, REQUESTS_OF_CELL_MAX, HubAnswers
 from rota.store import MemoryStore
+from tests.until import until_so
 
 WATCH = "/api/v1/namespaces/rota-cell-{}/secrets?watch=1&timeoutSeconds=86400"
 
@@ -156,9 +157,8 @@ async def test_to_stop_a_hub_with_tokens_that_are_none(hub: Hub) -> None:
     await asyncio.sleep(0)
     hub.now += REVIEW_SECONDS
     cell = asyncio.create_task(hub.code("GET", path, known))
-    async with asyncio.timeout(20):
-        while hub.api.reviewing <= REVIEWED_AT_ONCE_MAX:
-            await asyncio.sleep(0)
+    reviewing = f"more than {REVIEWED_AT_ONCE_MAX} reviews at once"
+    await until_so(lambda: hub.api.reviewing, lambda count: count > REVIEWED_AT_ONCE_MAX, reviewing, poll_seconds=0)
     assert hub.api.most == REVIEWED_AT_ONCE_MAX + 1 <= REVIEWED_AT_ONCE_MAX + REVIEWED_AT_ONCE_RESERVED
     hub.api.go_on.set()
     assert await cell == 200
@@ -210,7 +210,7 @@ async def test_to_use_an_invitation_beside_a_later_one(hub: Hub) -> None:
 
 
 async def test_to_silence_a_cell_by_requests_that_are_never_over(hub: Hub) -> None:
-    """Whoever had its token once would have used up what it may ask for, also after it joined again."""
+    """Otherwise a thief of its token could use up the requests of a cell, even after it has joined again."""
     token = token_of("ber-1")
     hub.api.good.add(token)
     for _ in range(REQUESTS_OF_CELL_MAX + 1):

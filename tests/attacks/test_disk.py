@@ -38,7 +38,7 @@ from tests.attacks.conftest import API, TENANT, deployer
 from tests.local.place import Place
 from tests.runner.queues import queue_in
 from tests.server.conftest import Server, served
-from tests.until import until_async
+from tests.until import until, until_async, until_so
 from tests.workers.apart import apart
 
 SECONDS_MAX = 60
@@ -55,13 +55,6 @@ class Filled:
 
     def __call__(self, path: Path) -> Space:
         return Space(1000 * MIB, self.free)
-
-
-async def until(ask: Callable[[], Awaitable[Any]], is_so: Callable[[Any], object]) -> Any:
-    async def found() -> list[Any]:
-        return [there] if is_so(there := await ask()) else []
-
-    return (await until_async(found, ask, seconds=SECONDS_MAX))[0]
 
 
 def config(name: str, content: str = "x") -> dict[str, Any]:
@@ -119,7 +112,7 @@ async def test_to_stop_everybodys_writes_by_filling_the_disk(small: Path) -> Non
         assert await ready(server) == 200
         assert (await tenant.ask("POST", maps, config("during"))).status == 201
         assert (await server.ask("GET", "/v1/status")).json["disk"]["level"] == "ok"
-        await until(lambda: asyncio.to_thread((server.home / "reserve").exists), bool)
+        await until_async((server.home / "reserve").exists, "no reserve")
 
 
 async def test_to_have_the_store_give_up_for_good(small: Path) -> None:
@@ -137,18 +130,18 @@ async def test_to_have_the_store_give_up_for_good(small: Path) -> None:
         assert (await server.ask("GET", "/v1/status")).json["disk"]["level"] == "failing"
         assert (await server.ask("GET", f"{maps}/large-0")).status == 200
         (small / "hog").unlink()
-        await until(lambda: ready(server), lambda status: status == 200)
+        await until_so(lambda: ready(server), lambda status: status == 200, "a ready server")
         assert (await server.ask("POST", maps, config("after"))).status == 201
         # And the controllers go on.
         pool = {"metadata": {"name": "later"}, "spec": {"worker": {"type": "shell"}, "replicas": 0}}
         pool |= {"apiVersion": "rota.dev/v1alpha1", "kind": "WorkerPool"}
         assert (await server.ask("POST", f"{API}/default/workerpools", pool)).status == 201
         where = f"{API}/default/workerpools/later"
-        await until(lambda: server.ask("GET", where), lambda reply: "status" in reply.json)
+        await until_so(lambda: server.ask("GET", where), lambda reply: "status" in reply.json, "a pool with a status")
 
 
 def test_to_keep_a_server_that_crashed_from_coming_back(small: Path) -> None:
-    """What it kept for itself is given up by then, and nobody can delete anything until it serves."""
+    """The reserve is used up by then, and nobody can delete anything until the server is up."""
     place = Place(small)
     try:
         pid = place.start()
@@ -158,8 +151,7 @@ def test_to_keep_a_server_that_crashed_from_coming_back(small: Path) -> None:
         (place.home / "reserve").unlink(missing_ok=True)
         fill(small / "more")
         os.kill(pid, signal.SIGKILL)
-        while place.found().condition == "running":
-            time.sleep(0.01)
+        until(lambda: place.found().condition != "running", lambda: f"{place.found()} after its end")
         fill(small / "rest")
         # At another port: the kubeconfig is another one, too.
         assert place.start() != pid
@@ -182,7 +174,7 @@ def take_all(file: Path, stopping: threading.Event) -> None:
 
 
 async def test_to_have_what_the_server_keeps_for_itself(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever fills the disk goes on writing. It is still deleted, however much was written meanwhile."""
+    """The attacker goes on filling the disk. Objects can still be deleted, however much is written meanwhile."""
     monkeypatch.setattr(writer, "ROOM_SECONDS", 0.0)
     async with served(small / "home", with_controllers=False) as server:
         tenant = await deployer(server)
@@ -193,7 +185,7 @@ async def test_to_have_what_the_server_keeps_for_itself(small: Path, monkeypatch
         taking = asyncio.create_task(asyncio.to_thread(take_all, small / "hog", stopping))
         try:
             reserve = server.home / "reserve"
-            await until(lambda: asyncio.to_thread(lambda: (reserve.exists(), free(small))), lambda it: it == (False, 0))
+            await until_so(lambda: (reserve.exists(), free(small)), lambda it: it == (False, 0), "no reserve, no bytes")
             # As controllers write the same objects again and again, which is more than the store has for itself.
             for number in range(100):
                 changed = {"data": {"a": f"{number:06}" * 20_000}}
@@ -213,7 +205,7 @@ async def test_to_have_what_the_server_keeps_for_itself(small: Path, monkeypatch
             stopping.set()
             await taking
         (small / "hog").unlink()
-        await until(lambda: server.ask("POST", maps, config("after")), lambda reply: reply.status == 201)
+        await until_so(lambda: server.ask("POST", maps, config("after")), lambda reply: reply.status == 201, "room")
 
 
 def free(place: Path) -> int:
@@ -343,7 +335,7 @@ async def test_to_store_more_than_the_size_of_its_storage(
             events = (await server.ask("GET", f"/api/v1/namespaces/{TENANT}/events")).json["items"]
             return [one["message"] for one in events if one["reason"] == "StorageExceeded"]
 
-        (message, *_) = await until(told, bool)
+        (message, *_) = await until_so(told, bool, "a message")
         assert re.search(r"MiB (with \d+ files )?in its storage, whose size is 4.0 MiB", message)
         assert (await server.ask("DELETE", f"{API}/{TENANT}/workerpools/greedy")).status == 200
 
@@ -359,7 +351,7 @@ async def test_to_be_told_that_a_size_is_held_when_nothing_holds_it(tmp_path: Pa
             found = (await tenant.ask("GET", where)).json["items"]
             return {one["type"]: one for obj in found for one in obj.get("status", {}).get("conditions", [])}
 
-        found = (await until(conditions, lambda said: "StorageBounded" in said))["StorageBounded"]
+        found = (await until_so(conditions, lambda said: "StorageBounded" in said, "StorageBounded"))["StorageBounded"]
         assert (found["status"], found["reason"]) == ("True", "Measured")
         assert "measured" in found["message"] and "more than 4Mi" in found["message"]
 
@@ -399,7 +391,7 @@ def test_to_hide_what_a_folder_takes(tmp_path: Path) -> None:
 
 
 def test_to_move_it_to_where_it_was_looked_for_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is told of every folder that is opened knows when."""
+    """A process that is notified of every folder that is opened knows when to move."""
     for name in ("a", "b"):
         (tmp_path / "top" / name).mkdir(parents=True)
     (tmp_path / "top" / "a" / "other").touch()
@@ -454,7 +446,7 @@ def state_of(pid: int) -> str:
 
 
 async def test_to_stand_still_for_ever_because_a_server_was_killed(tmp_path: Path) -> None:
-    """Whoever comes next has it go on."""
+    """The next server makes the frozen processes go on."""
     unshare = ["unshare", "--user", "--pid", "--fork", "--kill-child"]
     if subprocess.run([*unshare, "true"], capture_output=True).returncode:
         pytest.skip("this host makes no namespaces")
@@ -464,13 +456,13 @@ async def test_to_stand_still_for_ever_because_a_server_was_killed(tmp_path: Pat
             _, inner = kernel.below(outer.pid, kernel.sizes())
             with frozen([outer.pid]) as stopped:
                 assert stopped.check().is_whole and state_of(inner) == "T" and state_of(outer.pid) != "T"
-            await until(lambda: asyncio.to_thread(state_of, inner), lambda state: state == "S")
+            await until_so(lambda: state_of(inner), lambda state: state == "S", "asleep")
             os.kill(inner, signal.SIGSTOP)
             (tmp_path / "frozen").write_text(f"[{outer.pid}]")
             running = {SOMEBODY: RunningInstance(Bound(str(tmp_path), MIB, False), (outer.pid,))}
             watchdog = asyncio.create_task(Watchdog(Disk(tmp_path), these(running), lambda _: None).run())
-            await until(lambda: asyncio.to_thread(state_of, inner), lambda state: state == "S")
-            await until(lambda: asyncio.to_thread((tmp_path / "frozen").exists), lambda there: not there)
+            await until_so(lambda: state_of(inner), lambda state: state == "S", "asleep again")
+            await until_async(lambda: not (tmp_path / "frozen").exists(), "a list of what is frozen")
             watchdog.cancel()
             await asyncio.gather(watchdog, return_exceptions=True)
         finally:
@@ -524,12 +516,13 @@ async def test_to_fill_the_disk_from_a_sandbox_and_stay(small: Path, monkeypatch
         async def status() -> Any:
             return (await server.ask("GET", f"{API}/{TENANT}/tasks/greedy")).json.get("status", {})
 
-        over = await until(status, lambda found: found.get("phase") in ("Failed", "Succeeded", "Cancelled"))
+        ended = ("Failed", "Succeeded", "Cancelled")
+        over = await until_so(status, lambda found: found.get("phase") in ended, "the end of the task")
         # It has failed, and is not tried again as one that merely lost its worker would be.
         assert (over["phase"], over["reason"], len(over["attempts"])) == ("Failed", "Failed", 1)
         assert over["message"].startswith("DiskPressure: ")
         # Nobody has done anything, and a neighbour writes as before.
-        await until(lambda: ready(server), lambda status: status == 200)
+        await until_so(lambda: ready(server), lambda status: status == 200, "a ready server")
         maps = "/api/v1/namespaces/neighbour/configmaps"
         assert (await other.ask("POST", maps, config("fine"))).status == 201
 
@@ -537,7 +530,7 @@ async def test_to_fill_the_disk_from_a_sandbox_and_stay(small: Path, monkeypatch
             events = (await server.ask("GET", f"/api/v1/namespaces/{TENANT}/events")).json["items"]
             return [one["message"] for one in events if one["reason"] == "DiskPressure"]
 
-        assert "it has most of it" in (await until(told, bool))[0]
+        assert "it has most of it" in (await until_so(told, bool, "a message"))[0]
 
 
 async def test_to_keep_the_disk_full_from_a_sandbox_without_storage(tmp_path: Path) -> None:

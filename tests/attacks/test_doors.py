@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from rota.server.signed_tokens import SignedTokens
 from tests.attacks.conftest import API, TENANT, Deployer
 from tests.server.conftest import Server
 from tests.server.test_edge import SPAWNER, Running, running, serving, signature
+from tests.until import until_so
 
 __all__ = ["running"]  # the fixture
 
@@ -32,9 +32,11 @@ async def deploy(running: Running, *, public: bool = True) -> None:
     spec = {"entrypoint": "app:handler", "public": public, "source": {"inline": "def handler(event, context): pass"}}
     body = {"apiVersion": "rota.dev/v1alpha1", "kind": "Function", "metadata": {"name": "open"}, "spec": spec}
     await running.client.create(body)
-    async with asyncio.timeout(20):
-        while (await call(running, Host="127.0.0.1")).status in (404, 503):
-            await asyncio.sleep(0.02)
+    await until_so(
+        lambda: call(running, Host="127.0.0.1"),
+        lambda reply: reply.status not in (404, 503),
+        "an answer of the function",
+    )
 
 
 async def call(running: Running, **headers: str) -> Any:
@@ -96,9 +98,11 @@ async def test_to_use_up_how_often_others_ask_about_their_calls(rare: Running) -
     backend = rare.client.backend
     assert isinstance(backend, HttpBackend)
     made = await backend.raw("POST", "/v1/tokens", about, {"Content-Type": "application/json"})
-    async with asyncio.timeout(20):
-        while (await rare.ask("POST", "/default/none", b"", Host=own)).status == 503:
-            await asyncio.sleep(0.02)
+    await until_so(
+        lambda: rare.ask("POST", "/default/none", b"", Host=own),
+        lambda reply: reply.status != 503,
+        "an edge that knows its functions",
+    )
     replies = [await rare.ask("GET", path, b"", Host=own) for _ in range(CALLS + 2)]
     assert [reply.status for reply in replies] == [401] * CALLS + [429] * 2
     key = json.loads(made.body)["token"]

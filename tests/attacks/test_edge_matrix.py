@@ -41,7 +41,7 @@ EDGE: dict[str, Set[str]] = {
     "GET,HEAD /-/calls/{namespace}/{name}": CALLERS,
     " /{namespace}/{name}/*": CALLERS,
 }
-"""Who is let in to the edge, by whatever a function is that is not public."""
+"""The callers whom the edge lets in, by the kind of function that is not public."""
 
 
 def _door(door: EdgeRoute) -> str:
@@ -153,7 +153,7 @@ async def test_to_get_in_by_the_edge(outside: Outside, door: EdgeRoute) -> None:
 
 @pytest.mark.parametrize("path", [f"/{TENANT}/absent/", f"/-/calls/{TENANT}/absent", "/absent/it/", "/other/it/"])
 async def test_to_learn_at_the_edge_what_there_is(outside: Outside, path: str) -> None:
-    """Who has no key of a namespace is told the same of what is there and of what is not."""
+    """A caller without a key of a namespace gets the same answer whether a function is there or not."""
     namespace = path.replace("/-/calls", "").split("/")[1]
     keys = {TENANT: {"function", "function-of-all", "role"}, "other": {"function-of-other", "function-of-all"}}
     known = keys.get(namespace, {"function-of-all"}) | ({"role-of-other"} if namespace == "other" else set())

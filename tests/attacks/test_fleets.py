@@ -195,7 +195,7 @@ def used(fleet: Fleet) -> Any:
 
 
 def test_to_use_up_a_tenants_quota_from_a_cell(fleet: Fleet) -> None:
-    """What a cell says it runs, beyond what it was asked to, takes nothing from what the tenant has elsewhere."""
+    """Instances that a cell reports without being asked for them take nothing of the tenant's quota elsewhere."""
     about = {"apiVersion": "rota.dev/v1alpha1", "kind": "Quota", "metadata": {"name": "default"}}
     apply(fleet, {**about, "spec": {"hard": {"instances": 4, "cpu": "4"}}}, seconds=5)
     apply(fleet, workload("web"))
@@ -259,7 +259,7 @@ def test_to_multiply_what_workloads_refer_to(fleet: Fleet) -> None:
 
 
 def test_to_find_secrets_of_former_tenants_in_a_cell(fleet: Fleet) -> None:
-    """Whoever has a namespace of that name next could refer to them there."""
+    """The next owner of a namespace of that name could refer to them there."""
     secret = Secret(metadata=ObjectMeta(name="pw"), string_data={"pw": "hunter2"})
     mounted: dict[str, Any] = {"volumes": [{"name": "s", "secret": {"name": "pw"}, "mountPath": "/data/s"}]}
     cell = fleet.cells[CELL]

@@ -12,6 +12,7 @@ from rota.engine.pacing import LOOKS_AT_ONCE_MAX, LOOKS_PER_SECOND, Looks
 from rota.engine.reconciler import Context
 from tests.attacks.conftest import API, TENANT, deployer
 from tests.server.conftest import served
+from tests.until import until_so
 
 TASKS, WAITED_FOR = 200, 32
 SECONDS, SECONDS_MAX = 3, 20
@@ -53,9 +54,8 @@ async def test_to_have_everything_looked_at_again_for_each_task_that_waits(
         await asyncio.sleep(SECONDS)
         for name, waited_for in (("a", "b"), ("b", "a")):
             assert (await other.ask("POST", f"{API}/other/tasks", task(name, waited_for))).status == 201
-        async with asyncio.timeout(SECONDS_MAX):
-            while "cycle" not in await _message(other, "a"):
-                await asyncio.sleep(0.1)
+        found = "a message of a cycle"
+        await until_so(lambda: _message(other, "a"), lambda said: "cycle" in said, found, seconds=SECONDS_MAX)
         seconds = asyncio.get_running_loop().time() - began
         # A search that has begun goes on to its end.
         assert looked_at < LOOKS_AT_ONCE_MAX + LOOKS_PER_SECOND * seconds + TASKS

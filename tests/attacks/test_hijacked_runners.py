@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -24,9 +23,8 @@ from rota.server.signed_tokens import SignedTokens
 from tests.attacks.test_kept_trees import POOLS, TASKS
 from tests.claims.test_gateway import API, pool, until
 from tests.server.conftest import Server, served
+from tests.until import until_so
 from tests.workers.running import end_of
-
-SECONDS_MAX = 30
 
 
 class Hijacked:
@@ -64,12 +62,13 @@ class Hijacked:
 
     async def over(self, name: str) -> dict[str, Any]:
         """The status of a task that has ended."""
-        async with asyncio.timeout(SECONDS_MAX):
-            while True:
-                status = (await self.live.ask("GET", f"{TASKS}/{name}")).json.get("status", {})
-                if status.get("phase") in ("Succeeded", "Failed"):
-                    return dict(status)
-                await asyncio.sleep(0.02)
+
+        async def status() -> dict[str, Any]:
+            return dict((await self.live.ask("GET", f"{TASKS}/{name}")).json.get("status", {}))
+
+        ended = ("Succeeded", "Failed")
+        found: dict[str, Any] = await until_so(status, lambda one: one.get("phase") in ended, f"the end of {name}")
+        return found
 
 
 @contextmanager

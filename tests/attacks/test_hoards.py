@@ -30,6 +30,7 @@ from rota.runtime.watchdog import Bound, RunningInstance, Watchdog
 from tests.attacks.test_disk import these
 from tests.runtime_container.conftest import engine, make_image, podman
 from tests.runtime_sandbox.conftest import INSIDE, Box, box, make_box
+from tests.until import until_async
 
 __all__ = ["box", "engine", "make_box"]
 
@@ -63,8 +64,7 @@ async def test_to_hide_it_from_the_host_in_a_container(
             storage_name="s", storage_path="/data", storage_owner=Owner("s", "uid"), storage_bytes=4 * MIB,
         )  # fmt: skip
         await runtime.start(order)
-        while (over := runtime.overuse(SOMEBODY)) is None:
-            await asyncio.sleep(0.05)
+        over = await until_async(lambda: runtime.overuse(SOMEBODY), "no overuse has been found")
         assert over.reason == "StorageExceeded" and "4.0 MiB" in over.message
         await runtime.stop(SOMEBODY, 0)
     finally:
@@ -113,7 +113,7 @@ def test_to_be_woken_up_whenever_it_is_stopped(box: Box) -> None:
 
 
 class Restless:
-    """What goes on however often it is stopped."""
+    """Processes that go on however often they are stopped."""
 
     def check(self) -> Stillness:
         return Stillness(False, is_restless=True)

@@ -25,7 +25,7 @@ from rota.runtime.workspace.discard import discard
 from tests.claims.test_gateway import claim, command, pool, release, until
 from tests.runner.boxes import Bench, in_a_sandbox
 from tests.server.conftest import Server, served
-from tests.until import until_async
+from tests.until import until_async, until_so
 from tests.workers.apart import apart
 
 POOLS = "/apis/rota.dev/v1alpha1/namespaces/default/workerpools"
@@ -106,13 +106,16 @@ async def test_to_look_at_a_claim_by_the_code_of_a_task_in_a_kept_interpreter(li
     body = {"apiVersion": "rota.dev/v1alpha1", "kind": "Task", "metadata": {"name": "spy"}, "spec": spec}
     assert (await live.ask("POST", TASKS, body)).status == 201
     # It is over, and goes on all the same.
-    async with asyncio.timeout(SECONDS_MAX):
-        while (await live.ask("GET", f"{TASKS}/spy")).json.get("status", {}).get("phase") != "Succeeded":
-            await asyncio.sleep(0.02)
+    await until_so(
+        lambda: live.ask("GET", f"{TASKS}/spy"),
+        lambda reply: reply.json.get("status", {}).get("phase") == "Succeeded",
+        "a task that has succeeded",
+        seconds=SECONDS_MAX,
+    )
     await until_running(mark)
     held = await claim(live, "first", waitSeconds=SECONDS_MAX)
     assert held.status == 201, held.body
-    # Whoever has the claim is alone, from the answer on.
+    # Whoever has the claim is alone, from the answer on: for several times as long as the thread pauses.
     for _ in range(20):
         assert running(mark) == []
         await asyncio.sleep(0.02)
@@ -157,7 +160,7 @@ async def test_to_write_into_what_the_next_holder_has_by_uploads_that_began_befo
 
 
 async def heard(session: WebSocket) -> bytes:
-    """What a command says, to its end."""
+    """Read the output of a command to its end."""
     found = b""
     with contextlib.suppress(Closed):
         while True:
@@ -307,7 +310,7 @@ DEEP = f'"more": {"[" * 20_000}{"]" * 20_000}'
 
 @in_a_sandbox
 async def test_to_keep_a_worker_by_an_end_that_cannot_be_written_down(bench: Bench) -> None:
-    """What is called has the connection of its interpreter, and says there what it likes."""
+    """The called code has the connection of its interpreter, and can send anything there."""
     bench.write("forges.py", FORGES)
     for said in (f'"code": {"9" * 30}', '"code": 256', '"code": -9', DEEP):
         async with asyncio.timeout(SECONDS_MAX):

@@ -15,6 +15,7 @@ from rota.runtime.interface import Refused
 from tests.attacks.conftest import API, TENANT, deployer
 from tests.attacks.test_privileges import body, made, until_over
 from tests.server.conftest import Server, served
+from tests.until import until_async
 
 SECONDS_MAX = 60
 MERGE = {"Content-Type": "application/merge-patch+json"}
@@ -31,25 +32,34 @@ def _repository(folder: Path) -> str:
     return f"file://{folder}"
 
 
+async def _instances(server: Server) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await server.ask("GET", f"{API}/{TENANT}/instances")).json["items"]
+    return found
+
+
 async def _condition(server: Server, owner: str, part: str) -> dict[str, Any]:
     """Wait until an instance has a condition that says something."""
-    async with asyncio.timeout(SECONDS_MAX):
-        while True:
-            for one in (await server.ask("GET", f"{API}/{TENANT}/instances")).json["items"]:
-                for condition in one.get("status", {}).get("conditions", ()):
-                    if one["metadata"]["ownerReferences"][0]["kind"] == owner and part in condition.get("message", ""):
-                        return dict(condition)
-            await asyncio.sleep(0.05)
+
+    async def found() -> dict[str, Any] | None:
+        for one in await _instances(server):
+            for condition in one.get("status", {}).get("conditions", ()):
+                if one["metadata"]["ownerReferences"][0]["kind"] == owner and part in condition.get("message", ""):
+                    return dict(condition)
+        return None
+
+    condition: dict[str, Any] = await until_async(found, lambda: _instances(server), seconds=SECONDS_MAX)
+    return condition
 
 
 async def _ready(server: Server, pool: str) -> str:
-    async with asyncio.timeout(SECONDS_MAX):
-        while True:
-            for one in (await server.ask("GET", f"{API}/{TENANT}/instances")).json["items"]:
-                said = {each["type"]: each["status"] for each in one.get("status", {}).get("conditions", ())}
-                if one["metadata"]["name"].startswith(pool) and said.get("Ready") == "True":
-                    return str(one["metadata"]["name"])
-            await asyncio.sleep(0.05)
+    async def found() -> str | None:
+        for one in await _instances(server):
+            said = {each["type"]: each["status"] for each in one.get("status", {}).get("conditions", ())}
+            if one["metadata"]["name"].startswith(pool) and said.get("Ready") == "True":
+                return str(one["metadata"]["name"])
+        return None
+
+    return str(await until_async(found, lambda: _instances(server), seconds=SECONDS_MAX))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from rota.runtime.container.images import PULLS_MAX
 from rota.runtime.containers import Containers
 from rota.runtime.interface import Order, Refused, Subject
 from rota.runtime.places import Places
+from tests.until import until_so
 
 SECONDS_MAX = 20.0
 # It has what was pulled; what comes from a slow registry is never had.
@@ -102,6 +103,4 @@ async def test_fetches_that_nobody_asks_about_again_are_forgotten(host: Host, mo
     monkeypatch.setattr(containers, "FETCH_NOTICE_SECONDS", 0.0)
     for number in range(5):
         assert await host.order("tenant", f"registry.example/image-{number}") == "Provisioning"
-    async with asyncio.timeout(SECONDS_MAX):
-        while host.containers._fetches:
-            await asyncio.sleep(0.05)
+    await until_so(lambda: host.containers._fetches, lambda fetches: not fetches, "no fetches")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,7 +35,8 @@ from rota.store import MemoryStore
 from tests.attacks.conftest import API, TENANT, Deployer, deployer
 from tests.attacks.test_privileges import OPEN, body, made, until_over
 from tests.examples import examples
-from tests.server.conftest import Server, served
+from tests.server.conftest import Reply, Server, served
+from tests.until import until_so
 
 CORE = f"/api/v1/namespaces/{TENANT}"
 MERGE = {"Content-Type": "application/merge-patch+json"}
@@ -84,7 +85,7 @@ def _fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str, dict[
 
 
 def _refers(schema: dict[str, Any]) -> bool:
-    """Whether it is declared which kind a field, or what is in it, refers to."""
+    """Return whether the schema declares the kind that a field, or its content, refers to."""
     return REFERS in schema or any(REFERS in inner for _, _, inner in _fields(schema, ""))
 
 
@@ -174,13 +175,15 @@ async def test_to_have_an_admins_instance_started_with_anothers_variables(live: 
     variable = {"name": "LD_PRELOAD", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "A"}}}
     open_ = {"worker": {**OPEN["worker"], "env": [variable]}, "replicas": 1}  # type: ignore[dict-item]
     assert (await made(live, "WorkerPool", "open", open_)).status == 201
-    async with asyncio.timeout(SECONDS_MAX):
-        while True:
-            found = (await live.ask("GET", f"{API}/{TENANT}/instances")).json["items"]
-            said = [one for item in found for one in item.get("status", {}).get("conditions", ())]
-            if any(f"ConfigMap/{TENANT}/settings was written by" in one.get("message", "") for one in said):
-                break
-            await asyncio.sleep(0.02)
+
+    async def conditions() -> list[dict[str, Any]]:
+        found = (await live.ask("GET", f"{API}/{TENANT}/instances")).json["items"]
+        return [one for item in found for one in item.get("status", {}).get("conditions", ())]
+
+    refusal = f"ConfigMap/{TENANT}/settings was written by"
+    said = await until_so(
+        conditions, lambda there: any(refusal in one.get("message", "") for one in there), refusal, seconds=SECONDS_MAX
+    )
     assert not any(one["type"] == "Programmed" and one["status"] == "True" for one in said)
 
 
@@ -196,9 +199,12 @@ async def test_to_hand_a_result_to_an_admins_task_and_be_gone(live: Server) -> N
     label = {"metadata": {"labels": {"a": "b"}}}
     assert (await attacker.ask("PATCH", f"{tasks}/evil", label, headers=MERGE)).status == 200
     assert (await made(live, "Task", "admins", {**on, "dependsOn": ["evil", "gate"]})).status == 201
-    async with asyncio.timeout(SECONDS_MAX):
-        while not (await live.ask("GET", f"{tasks}/admins")).json.get("status", {}).get("dependencies"):
-            await asyncio.sleep(0.02)
+    await until_so(
+        lambda: live.ask("GET", f"{tasks}/admins"),
+        lambda reply: reply.json.get("status", {}).get("dependencies"),
+        "a task that knows its dependencies",
+        seconds=SECONDS_MAX,
+    )
     assert (await attacker.ask("DELETE", f"{tasks}/evil")).status == 200
     more = {"spec": {"replicas": 1}}
     assert (await live.ask("PATCH", f"{API}/{TENANT}/workerpools/later", more, headers=MERGE)).status == 200
@@ -282,18 +288,25 @@ async def test_to_leave_instances_that_nobody_can_delete(bare: Server, attacker:
 
 
 async def instances(server: Server, least: int = 1) -> list[dict[str, Any]]:
-    async with asyncio.timeout(SECONDS_MAX):
-        while True:
-            found = (await server.ask("GET", f"{API}/{TENANT}/instances")).json["items"]
-            ready = [
-                item
-                for item in found
-                for one in item.get("status", {}).get("conditions", ())
-                if (one["type"], one["status"]) == ("Ready", "True")
-            ]
-            if len(ready) >= least:
-                return ready
-            await asyncio.sleep(0.02)
+    """Wait for so many that are ready. Returns those."""
+
+    async def found() -> list[dict[str, Any]]:
+        return list((await server.ask("GET", f"{API}/{TENANT}/instances")).json["items"])
+
+    def ready(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [
+            item
+            for item in items
+            for one in item.get("status", {}).get("conditions", ())
+            if (one["type"], one["status"]) == ("Ready", "True")
+        ]
+
+    wanted = f"{least} ready instances"
+    return ready(await until_so(found, lambda items: len(ready(items)) >= least, wanted, seconds=SECONDS_MAX))
+
+
+async def until_gone(ask: Callable[[str, str], Awaitable[Reply]], path: str) -> None:
+    await until_so(lambda: ask("GET", path), lambda reply: reply.status == 404, f"no {path}", seconds=SECONDS_MAX)
 
 
 async def test_to_claim_what_an_admins_pool_has_left(live: Server) -> None:
@@ -302,9 +315,7 @@ async def test_to_claim_what_an_admins_pool_has_left(live: Server) -> None:
     assert (await made(live, "WorkerPool", "boxes", BOXES)).status == 201
     [left] = await instances(live)
     assert (await live.ask("DELETE", f"{where}/boxes?propagationPolicy=Orphan")).status == 200
-    async with asyncio.timeout(SECONDS_MAX):
-        while (await live.ask("GET", f"{where}/boxes")).status != 404:
-            await asyncio.sleep(0.02)
+    await until_gone(live.ask, f"{where}/boxes")
     namesake = {"template": {"containers": TEMPLATE["containers"], "isolation": "sandbox"}, "replicas": 0}
     assert (await made(live, "WorkerPool", "boxes", namesake, by=attacker)).status == 201
     for ask in (attacker.ask, live.ask):
@@ -321,9 +332,12 @@ async def test_to_wait_for_a_pool_until_it_is_without_isolation(live: Server) ->
     assert (await made(live, "WorkerPool", "boxes", {"template": sandboxed, "replicas": 0})).status == 201
     asked = {"name": "mine", "waitSeconds": SECONDS_MAX}
     asking = asyncio.create_task(attacker.ask("POST", f"/v1/pools/{TENANT}/boxes/claims", asked))
-    async with asyncio.timeout(SECONDS_MAX):
-        while (found := await live.ask("GET", f"{API}/{TENANT}/claims/mine")).status == 404 and not asking.done():
-            await asyncio.sleep(0.02)
+    found = await until_so(
+        lambda: live.ask("GET", f"{API}/{TENANT}/claims/mine"),
+        lambda reply: reply.status != 404 or asking.done(),
+        "a claim, or an answer",
+        seconds=SECONDS_MAX,
+    )
     if asking.done():
         assert asking.result().status == 403  # This host cannot isolate.
         return
@@ -408,9 +422,7 @@ async def test_to_hold_up_a_deletion_in_another_namespace(bare: Server) -> None:
     blocking = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
     assert (await attacker.ask("POST", f"{CORE}/configmaps", blocking)).status == 201
     assert (await victim.ask("DELETE", f"{theirs}/own?propagationPolicy=Foreground")).status == 200
-    async with asyncio.timeout(SECONDS_MAX):
-        while (await victim.ask("GET", f"{theirs}/own")).status != 404:
-            await asyncio.sleep(0.02)
+    await until_gone(victim.ask, f"{theirs}/own")
 
 
 async def test_to_hold_up_the_deletion_of_what_is_of_all(bare: Server, attacker: Deployer) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import subprocess
@@ -20,7 +19,7 @@ from tests.attacks.conftest import API, TENANT, deployer
 from tests.attacks.test_privileges import made
 from tests.server.conftest import Server, served
 from tests.server.live import ROTA
-from tests.until import until_async
+from tests.until import until_async, until_so
 
 SECONDS_MAX = 60
 WHY = "bwrap is not installed; install the package bubblewrap"
@@ -57,11 +56,12 @@ async def test_to_run_a_task_as_the_server_where_there_is_no_bubblewrap(live: Se
     assert (await made(live, "Task", "sly", task, by=attacker)).status == 201
     assert (await made(live, "Task", "admins", {**task, "command": ["true"]})).status == 201
     await until(live, "instances", REFUSED)
-    async with asyncio.timeout(SECONDS_MAX):
-        while (await live.ask("GET", f"{API}/{TENANT}/tasks/admins")).json.get("status", {}).get(
-            "phase"
-        ) != "Succeeded":
-            await asyncio.sleep(0.05)
+    await until_so(
+        lambda: live.ask("GET", f"{API}/{TENANT}/tasks/admins"),
+        lambda reply: reply.json.get("status", {}).get("phase") == "Succeeded",
+        "an admin's task that has succeeded",
+        seconds=SECONDS_MAX,
+    )
     assert not victim.exists()
 
 

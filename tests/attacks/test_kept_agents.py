@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -15,6 +14,7 @@ from tests.attacks.test_kept_trees import POOLS, done
 from tests.claims.test_gateway import pool, until
 from tests.runner.boxes import Bench, in_a_sandbox
 from tests.server.conftest import Server, served
+from tests.until import until_async
 
 
 @pytest.fixture
@@ -69,6 +69,5 @@ async def test_to_stop_the_agent_for_the_next_task_by_a_signal_that_is_still_und
         os.kill(agent, signal.SIGSTOP)
         missed += bench.box.is_clear()
         os.kill(agent, signal.SIGCONT)
-        while not bench.box.is_clear():
-            await asyncio.sleep(0)
+        await until_async(bench.box.is_clear, "the agent has not gone on", poll_seconds=0)
     assert not missed

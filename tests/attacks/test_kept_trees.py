@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from rota.runtime import sandbox
 from tests.claims.test_gateway import pool, until
 from tests.server.conftest import Server, served
+from tests.until import until_so
 
 POOLS = "/apis/rota.dev/v1alpha1/namespaces/default/workerpools"
 TASKS = "/apis/rota.dev/v1alpha1/namespaces/default/tasks"
@@ -24,16 +24,16 @@ async def live(tmp_path: Path) -> AsyncIterator[Server]:
 
 
 async def done(live: Server, name: str, script: str) -> str:
-    """How a task of the pool ended."""
+    """Run a task in the pool. Returns the phase in which it ended."""
     spec = {"workerPoolRef": {"name": "boxes"}, "command": ["sh", "-c", script]}
     body = {"apiVersion": "rota.dev/v1alpha1", "kind": "Task", "metadata": {"name": name}, "spec": spec}
     assert (await live.ask("POST", TASKS, body)).status == 201
-    async with asyncio.timeout(SECONDS_MAX):
-        while True:
-            status = (await live.ask("GET", f"{TASKS}/{name}")).json.get("status", {})
-            if status.get("phase") in ("Succeeded", "Failed"):
-                return str(status["phase"])
-            await asyncio.sleep(0.02)
+
+    async def phase() -> str:
+        return str((await live.ask("GET", f"{TASKS}/{name}")).json.get("status", {}).get("phase"))
+
+    ended = ("Succeeded", "Failed")
+    return str(await until_so(phase, lambda found: found in ended, f"the end of {name}", seconds=SECONDS_MAX))
 
 
 @pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox can be made here")

@@ -151,7 +151,7 @@ def test_to_have_more_in_many_containers_than_in_one() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="without root all sandboxes have one user")
 def test_to_choose_a_name_that_has_the_uid_of_somebody_else(tmp_path: Path) -> None:
-    """Which uid a name has differs from home to home, and stays. A home from before keeps those that it has."""
+    """The uid of a name differs from home to home, and stays. An older home keeps the uids that it has."""
     order = Order(SOMEBODY, "main", 1, ("true",), {})
     uids = [Places(tmp_path / home).uid(order) for home in ("one", "two", "one")]
     assert uids[0] == uids[2] != uids[1]

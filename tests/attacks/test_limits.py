@@ -19,6 +19,7 @@ from rota.runtime.interface import Exit, Order, Subject
 from rota.runtime.keeper import kernel
 from rota.runtime.keeper.client import Keeper
 from rota.runtime.local import LocalRuntime
+from tests.until import until, until_async
 
 SECONDS_MAX = 60
 PYTHON = shutil.which("python3", path="/usr/bin:/bin") or ""
@@ -44,8 +45,7 @@ def ordered(script: str, *, pids: int | None = None, memory_bytes: int | None = 
 
 
 async def exit_of(runtime: LocalRuntime) -> Exit:
-    while (ended := runtime.runs(SUBJECT)["main"].exit) is None:
-        await asyncio.sleep(0.02)
+    ended: Exit = await until_async(lambda: runtime.runs(SUBJECT)["main"].exit, lambda: runtime.runs(SUBJECT))
     return ended
 
 
@@ -114,11 +114,12 @@ for _ in range(3): threading.Thread(target=time.sleep, args=(60,)).start()
 ctypes.CDLL(None).pthread_exit(None)
 """
     with subprocess.Popen([sys.executable, "-c", code]) as child:
+
+        def states() -> list[bytes]:
+            return sorted(kernel.thread_states(child.pid))
+
         try:
-            deadline = time.monotonic() + SECONDS_MAX
-            while sorted(kernel.thread_states(child.pid)) != [b"S", b"S", b"S", b"Z"]:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            until(lambda: states() == [b"S", b"S", b"S", b"Z"], states, seconds=SECONDS_MAX)
             found = kernel.sizes()[child.pid]
             assert found.threads >= 3 and found.pages * os.sysconf("SC_PAGE_SIZE") > 30 << 20
             assert kernel.own_memory(child.pid).bytes > 30 << 20

@@ -58,7 +58,7 @@ async def test_to_have_many_objects_looked_at_while_others_wait(
 
 
 def test_to_find_an_answer_that_reads_all_objects_at_once() -> None:
-    """What answers requests selects, which gives way; it does not list."""
+    """Answers to requests are made by selecting, which gives way to others, and not by listing."""
     listing = []
     for path in Path(rota.server.__file__).parent.glob("*.py"):
         if path.name in IN_THE_BACKGROUND:
@@ -81,7 +81,7 @@ async def test_to_have_an_explanation_take_as_long_as_it_likes() -> None:
 
 
 def test_to_have_a_place_among_very_many_holders_counted() -> None:
-    """That takes as long as there are holders, and one explanation may ask for a thousand places."""
+    """Counting takes time for each holder, and one explanation may ask for a thousand places."""
     ledger = Ledger()
     ledger.open("i", Opened.WHOLE)
     for i in range(HOLDERS_COUNTED_MAX):

@@ -37,14 +37,14 @@ from rota.store import MemoryStore
 from tests.attacks.conftest import TENANT
 
 IT = "it"
-"""What everything is called: the Instance, the Claim that has it, and what is asked for."""
+"""The name of everything: the Instance, the Claim that has it, and each object that is asked for."""
 DIGEST = "sha256:" + "0" * 64
 BERLIN = "berlin"
 CELL = f"rota-cell-{BERLIN}"
 
 ADMINS = frozenset(("admin", "local"))
 DEPLOYERS = frozenset(("deployer", "deployer-of-all", "brief", "role"))
-"""Those who may write what runs; `brief` has a signed token, `role` a Role that names everything."""
+"""Callers who may write objects that run; `brief` has a signed token, `role` a Role that names everything."""
 READERS = ADMINS | DEPLOYERS | {"viewer", "viewer-of-all"}
 STRANGERS = frozenset(
     (
@@ -52,7 +52,7 @@ STRANGERS = frozenset(
         *("brief-expired", "brief-revoked", "brief-forged"),
     )
 )
-"""Those who are nobody."""
+"""Callers without a valid credential."""
 KNOWN = READERS | {
     "deployer-of-other",
     "viewer-of-other",
@@ -72,7 +72,7 @@ KNOWN = READERS | {
     "claim-of-other",
 }
 READ_ALL = READERS - {"role"} | {"deployer-of-other", "viewer-of-other"}
-"""Those who read what is the cluster's, which is beyond a Role."""
+"""Callers who may read objects of the cluster, which is beyond a Role."""
 
 WHO = {
     "GET /v1/status": ADMINS,
@@ -111,7 +111,7 @@ WHO = {
     "POST /v1/claims/{namespace}/{name}/renew": ADMINS | DEPLOYERS | {"claim"},
     "DELETE /v1/claims/{namespace}/{name}": ADMINS | DEPLOYERS | {"claim"},
 }
-"""Who is let in to what is below `/v1`."""
+"""The callers who are let in to each endpoint below `/v1`."""
 
 
 class Credential(NamedTuple):
@@ -380,7 +380,7 @@ def ways(kind: Kind) -> Iterator[Way]:
 
 
 def let_in(way: Way) -> frozenset[str]:
-    """Who may do this, as the reference of scopes has it."""
+    """Return the scopes that may do this, as the reference of scopes has it."""
     kind, reads = way.kind, way.verb in ("get", "list", "watch")
     if kind in REVIEWS:
         return KNOWN if way.verb == "create" else ADMINS

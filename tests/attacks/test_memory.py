@@ -18,10 +18,12 @@ from rota.registry.reading import INITIAL_PAGE_BYTES
 from rota.server import http_connection, objects
 from rota.server import main as server_main
 from rota.server.memory import MIB, Answers, Memory, Payer, payer_at
+from rota.server.shares import Shares
 from rota.store import MemoryStore
 from rota.store.watch import WATCH_BATCH_BYTES_MAX
 from tests.attacks.conftest import API, TENANT, Deployer, deployer
 from tests.server.conftest import Reply, Server, parsed, pool, served
+from tests.until import until_so
 
 SOON_SECONDS = 10.0
 BODIES, ANSWERS = 16 * MIB, 24 * MIB
@@ -31,7 +33,7 @@ Open = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @pytest.fixture
 def memories(monkeypatch: pytest.MonkeyPatch) -> list[Memory]:
-    """Those of the servers that are made: the API's, and the edge's. They are small."""
+    """Make the memories of the API's and the edge's server small, and return them."""
     made: list[Memory] = []
 
     def small(*_: int, **__: int) -> Memory:
@@ -53,6 +55,10 @@ async def opened() -> AsyncIterator[list[Open]]:
     connections: list[Open] = []
     yield connections
     leave(connections)
+
+
+async def until_unused(room: Shares | Answers) -> None:
+    await until_so(lambda: room.used, lambda used: not used, "no bytes in use")
 
 
 def leave(connections: list[Open]) -> None:
@@ -99,9 +105,8 @@ async def test_to_fill_the_memory_with_bodies_that_never_end(
     bodies = memories[0].bodies
     readers = [(await begin(small, opened, attacker.token, sent=2 * MIB))[0] for _ in range(2 * BODIES // (2 * MIB))]
     answered = [asyncio.create_task(reader.readuntil(b"\r\n\r\n")) for reader in readers]
-    async with asyncio.timeout(SOON_SECONDS):
-        while sum(task.done() for task in answered) < len(readers) // 2:
-            await asyncio.sleep(0.01)
+    half = len(readers) // 2
+    await until_so(lambda: sum(task.done() for task in answered), lambda done: done >= half, f"{half} answers")
     assert bodies.used <= BODIES // 2
     assert all(parsed(task.result()).status == 429 for task in answered if task.done())
     # Nobody else is kept from sending what they may.
@@ -109,9 +114,7 @@ async def test_to_fill_the_memory_with_bodies_that_never_end(
     assert (await other.ask("POST", CONFIG.replace(TENANT, "other"), note)).status == 201
     assert (await small.ask("POST", CONFIG.replace(TENANT, "other"), note)).status == 409
     leave(opened)
-    async with asyncio.timeout(SOON_SECONDS):
-        while bodies.used:
-            await asyncio.sleep(0.01)
+    await until_unused(bodies)
     for task in answered:
         task.cancel()
     await asyncio.gather(*answered, return_exceptions=True)
@@ -136,9 +139,7 @@ async def test_to_fill_the_memory_with_bodies_in_a_row(small: Server, memories: 
     first = await answer(reader)
     assert first.status in (400, 404, 429)
     writer.transport.abort()
-    async with asyncio.timeout(SOON_SECONDS):
-        while memories[0].bodies.used:
-            await asyncio.sleep(0.01)
+    await until_unused(memories[0].bodies)
 
 
 async def fill(server: Server, count: int) -> None:
@@ -181,9 +182,7 @@ async def test_to_fill_the_memory_with_lists_that_are_not_read(
         assert (listed.status, len(listed.json["items"])) == (200, 4)
     # And not for long.
     monkeypatch.setattr(http_connection, "STALLED_SECONDS_MAX", 0.0)
-    async with asyncio.timeout(SOON_SECONDS):
-        while answers.used:
-            await asyncio.sleep(0.05)
+    await until_unused(answers)
     assert (await viewer.ask("GET", CONFIG)).status == 200
 
 
@@ -198,15 +197,13 @@ async def test_to_fill_the_memory_with_watches_that_are_not_read(
         await ask_and_look_away(viewer, opened, f"{CONFIG}?watch=1")
         assert answers.used <= share + MIB
     # For the others there was no room: they have ended.
-    async with asyncio.timeout(SOON_SECONDS):
-        while not MIB < answers.used <= share:
-            await asyncio.sleep(0.02)
+    await until_so(
+        lambda: answers.used, lambda used: MIB < used <= share, f"more than a MiB, and at most {share} bytes"
+    )
     for asks in (other, Deployer(small, small.token)):
         assert len((await asks.ask("GET", f"{CONFIG}?limit=2")).json["items"]) == 2
     monkeypatch.setattr(http_connection, "STALLED_SECONDS_MAX", 0.0)
-    async with asyncio.timeout(SOON_SECONDS):
-        while answers.used:
-            await asyncio.sleep(0.05)
+    await until_unused(answers)
 
 
 async def lines(reader: asyncio.StreamReader, count: int) -> list[bytes]:
@@ -231,9 +228,7 @@ async def test_large_events_of_a_watch_come_whole(small: Server, opened: list[Op
     await fill_more(small)
     names = [json.loads(line)["object"]["metadata"]["name"] for line in await lines(reader, 4)]
     assert names == ["large-0", "large-1", "large-2", "large-9"]
-    async with asyncio.timeout(SOON_SECONDS):
-        while memories[0].answers.used:
-            await asyncio.sleep(0.01)
+    await until_unused(memories[0].answers)
 
 
 async def fill_more(server: Server) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
@@ -19,6 +18,7 @@ from rota.runtime.workspace.mirror import place_name
 from rota.server.collectors import MirrorCollector
 from tests.conformance.planes import LocalPlane, memory
 from tests.server.conftest import served
+from tests.until import until_async
 from tests.workspace.conftest import Repo
 
 MIB = 1024 * 1024
@@ -165,6 +165,5 @@ async def test_to_have_a_mirror_outlive_its_workspace(tmp_path: Path) -> None:
     async with served(tmp_path / "home") as server:
         place = kept(server.home, others.name)
     # The next server begins by looking what nothing refers to.
-    async with served(tmp_path / "home"), asyncio.timeout(60):
-        while place.exists():
-            await asyncio.sleep(0.01)
+    async with served(tmp_path / "home"):
+        await until_async(lambda: not place.exists(), f"{place} is still there")

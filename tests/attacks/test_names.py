@@ -119,7 +119,7 @@ def tried(victim: Path, place: Place) -> list[str]:
 
 STEP = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,252}")
 KEY = re.compile(r"[-A-Za-z0-9_.]{1,253}")
-"""What Kubernetes lets the keys of Secrets and ConfigMaps be, and the names of variables."""
+"""The form that Kubernetes gives to keys of Secrets and ConfigMaps, and to names of variables."""
 
 
 def is_harmless(place: Place, name: str) -> bool:
@@ -141,7 +141,7 @@ def is_name(place: Place) -> bool:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 async def test_to_have_a_name_of_another_form_admitted(registry: Registry, victim: Path, kind: str) -> None:
-    """What is admitted holds it as a text, or it is a name of the right form."""
+    """An admitted object has the string as a text, or as a name of the right form."""
     api, done = KINDS[kind], set()
     for obj in examples(kind):
         obj.pop("status", None)

@@ -28,7 +28,7 @@ __all__ = ["home", "victim"]
 AT_ONCE = 7
 """Strings of each kind that are tried at once. The short form has one such lot, from all over each kind."""
 SECONDS = 8.0
-"""What a lot has to come to an end: many of them wait for ever for what they name."""
+"""The time of a lot: many of its objects wait for ever for the objects that they name."""
 LOOK_SECONDS = 0.1
 Object = dict[str, Any]
 

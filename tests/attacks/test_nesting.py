@@ -43,7 +43,7 @@ async def test_to_have_calls_of_a_command_never_end_by_what_it_writes(bench: Ben
 
 
 def levels_max() -> int:
-    """How deeply nested what can be read is at most."""
+    """Return the depth of nesting up to which something can be read."""
     least, most = 1, 1_000_000
     while most - least > 1:
         middle = (least + most) // 2
@@ -56,7 +56,7 @@ def levels_max() -> int:
 
 
 async def test_to_cut_a_worker_off_by_a_result_that_the_server_cannot_read() -> None:
-    """What is just not too deep for the runner would be so within a message, and all calls of the worker be lost."""
+    """A result that the runner can just read is too deep within a message: all calls of the worker would be lost."""
     told: list[Called] = []
     calls = FunctionCalls(told.append, lambda: None)
     invoker = CommandInvoker(
@@ -74,7 +74,7 @@ async def test_to_cut_a_worker_off_by_a_result_that_the_server_cannot_read() -> 
 
 
 class Terminal:
-    """Whose size nobody tells in a form that can be read."""
+    """A terminal that must not be resized: no size comes in a form that can be read."""
 
     def resize(self, size: Size) -> None:
         raise AssertionError(size)

@@ -8,7 +8,6 @@ import os
 import socket
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from rota.runtime import composing, sandbox
 from rota.runtime.containers import Containers
 from rota.runtime.egress import PORT, program, proxy
 from rota.runtime.egress.refusals import refusals
-from rota.runtime.interface import Order, Refused, Subject
+from rota.runtime.interface import Order, Refusal, Refused, Subject
 from rota.runtime.local import LocalRuntime
 from rota.runtime.places import Places
 from tests.attacks.conftest import API, TENANT, Deployer, deployer
@@ -28,7 +27,7 @@ from tests.attacks.test_privileges import made, until_over
 from tests.runtime.test_closed_addresses import offered
 from tests.runtime_sandbox.conftest import Box, box, make_box
 from tests.server.conftest import Server, served
-from tests.until import until_async
+from tests.until import until, until_async, until_so
 
 __all__ = ["box", "make_box"]
 
@@ -44,7 +43,7 @@ def ask(what):
             said += data
     return said.decode()
 """
-"""What a tenant does to speak with the proxy."""
+"""The code by which a tenant speaks with the proxy."""
 
 
 class Web:
@@ -141,10 +140,12 @@ def test_to_learn_from_the_answer_what_is_there(box: Box, web: Web) -> None:
     said = said_inside(box, "".join(map(connecting, asked)), f"127.0.0.1/32:{nobody}", "name.invalid")
     answers = {answer for answer in said.split("HTTP/1.1 ") if answer.strip()}
     assert len(answers) == 1 and "502 Bad Gateway" in answers.pop()
-    deadline = time.monotonic() + SECONDS_MAX
-    while (last := refusals(box.folder / "scratch" / program.REFUSED).last)[4:] == () and time.monotonic() < deadline:
-        time.sleep(0.01)  # The proxy is about to end.
-    found = {one.host: one.why for one in last}
+
+    def last() -> tuple[Refusal, ...]:
+        return refusals(box.folder / "scratch" / program.REFUSED).last
+
+    until(lambda: len(last()) >= len(asked), last)  # The proxy is about to end.
+    found = {one.host: one.why for one in last()}
     assert "cannot be reached" in found["127.0.0.1"]
     assert "loopback" in found["127.0.0.2"]
     assert (found["10.0.0.1"], found["elsewhere.invalid"]) == ("it is not on the list", "it is not on the list")
@@ -265,10 +266,7 @@ def test_to_leave_the_proxy_behind(box: Box) -> None:
             assert f"\nUid:\t{box.uid}\t{box.uid}\t{box.uid}\t{box.uid}\n" in status
         process.kill()
         process.wait()
-        deadline = time.monotonic() + SECONDS_MAX
-        while proxies(mark) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert proxies(mark) == []
+        until(lambda: not proxies(mark), lambda: f"proxies {proxies(mark)}")
 
 
 def proxies(scratch: str) -> list[int]:
@@ -412,9 +410,8 @@ async def test_a_task_of_a_tenant_goes_out_by_the_proxy_alone_and_its_owner_hear
         assert status["phase"] == "Succeeded", status
         confined = await until_said(server, "p", "NetworkConfined")
         assert (confined["status"], confined["reason"]) == ("True", "Egress")
-        async with asyncio.timeout(SECONDS_MAX):
-            while not await told(server, "10.1.2.3 port 81: it is not on the list"):
-                await asyncio.sleep(0.1)
+        refusal = "10.1.2.3 port 81: it is not on the list"
+        await until_async(lambda: told(server, refusal), f"not told: {refusal}")
     assert len(web.heard) == 1
 
 
@@ -494,16 +491,11 @@ async def test_the_proxy_goes_on_under_the_next_server(tmp_path: Path, web: Web)
         try:
             script = f"curl -sS --noproxy '' http://127.0.0.1:{web.port}/; curl -sS http://metadata.invalid/"
             assert "fine" in await executed(second, subject, script)
-            async with asyncio.timeout(SECONDS_MAX):
-                while not (refused := second.refused(subject)):
-                    await asyncio.sleep(0.05)
+            refused = await until_async(lambda: second.refused(subject), "nothing was refused")
             assert [(one.host, one.port) for one in refused] == [("metadata.invalid", 80)]
         finally:
             await second.shutdown()
-    deadline = time.monotonic() + SECONDS_MAX
-    while proxies(str(tmp_path)) and time.monotonic() < deadline:
-        await asyncio.sleep(0.01)
-    assert proxies(str(tmp_path)) == []
+    await until_so(lambda: proxies(str(tmp_path)), lambda there: not there, "no proxies")
 
 
 async def executed(runtime: LocalRuntime, subject: Subject, script: str) -> str:

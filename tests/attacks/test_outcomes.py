@@ -163,7 +163,7 @@ async def test_to_have_tasks_of_others_never_end_by_filling_the_disk_for_a_momen
 
 @pytest.mark.parametrize("result", [b'"' + b"x" * 10_000 + b'"', DEEP.encode()], ids=["large", "deep"])
 async def test_to_have_calls_fail_or_leave_no_trace_by_what_they_return(world: World, result: bytes) -> None:
-    """What comes of a call does not depend on whether it can be written down, and a deep result can be."""
+    """The outcome of a call does not depend on whether its result can be stored, and a deep result can be."""
     await world.create("Function", "f", {"entrypoint": "m:f", "source": {"inline": "x"}})
     function = await world.get("Function", "f")
 

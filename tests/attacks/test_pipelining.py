@@ -114,7 +114,7 @@ async def test_to_fill_the_memory_with_requests_behind_one_that_waits(site: Site
 
 
 async def test_to_fill_the_memory_with_what_nobody_has_parsed(site: Site) -> None:
-    """What waits unparsed on many connections is counted. Who has no room for it is told so, after the answers."""
+    """Input that waits unparsed on many connections is counted. A client without room for it gets a 429 after its answers."""
     opened = [await site.send(get("/wait") + get("/next") * MANY) for _ in range(60)]
     await until_async(lambda: site.memory.bodies.used > MIB)
     most = site.memory.bodies.used

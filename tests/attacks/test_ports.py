@@ -38,7 +38,7 @@ def listening() -> Iterator[socket.socket]:
 
 
 def taken(address: tuple[str, int]) -> bool:
-    """Whether what tries all the time has the address by now, in any way that there is."""
+    """Try to take the address in every way that there is. Returns whether one succeeded."""
     for options in ((), (socket.SO_REUSEADDR,), (socket.SO_REUSEADDR, socket.SO_REUSEPORT)):
         with socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET) as sock:
             for option in options:

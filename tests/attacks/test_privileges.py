@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from rota.control.schedules.making import MANUAL, task_of
 from rota.runtime import sandbox
 from tests.attacks.conftest import API, TENANT, Deployer, deployer
 from tests.server.conftest import Reply, Server, served
-from tests.until import until_async
+from tests.until import until_async, until_so
 
 SECONDS_MAX = 60
 OPEN = {"worker": {"type": "shell", "isolation": "none"}, "replicas": 1}
@@ -154,18 +153,13 @@ async def test_to_be_run_on_the_host_because_it_cannot_isolate(tmp_path: Path, m
         assert (await made(server, "Task", "sly", own, by=attacker)).status == 201
         said = (await server.ask("GET", f"{API}/{TENANT}/tasks/sly")).json
         assert said["spec"]["worker"]["isolation"] == "sandbox"
-        async with asyncio.timeout(SECONDS_MAX):
-            while True:
-                found = (await server.ask("GET", f"{API}/{TENANT}/instances")).json["items"]
-                ready = [
-                    one
-                    for item in found
-                    for one in item.get("status", {}).get("conditions", ())
-                    if one["type"] == "Ready"
-                ]
-                if ready and "bubblewrap" in ready[0]["message"]:
-                    break
-                await asyncio.sleep(0.05)
+
+        async def ready() -> list[dict[str, Any]]:
+            found = (await server.ask("GET", f"{API}/{TENANT}/instances")).json["items"]
+            said = (one for item in found for one in item.get("status", {}).get("conditions", ()))
+            return [one for one in said if one["type"] == "Ready"]
+
+        await until_so(ready, lambda there: there and "bubblewrap" in there[0]["message"], "a refusal for bubblewrap")
         assert (await server.ask("GET", f"{API}/{TENANT}/tasks/sly")).json.get("status", {}).get("phase") != "Running"
         # What an admin wants to have run on the host is.
         assert (await made(server, "Task", "admins", own)).status == 201
@@ -184,12 +178,13 @@ async def test_to_be_run_on_the_host_when_an_admin_takes_the_sandbox_away(live: 
     where = f"{API}/{TENANT}/{kind.lower()}s/evil"
     merge = {"Content-Type": "application/merge-patch+json"}
     assert (await live.ask("PATCH", where, {"spec": {"template": change}}, headers=merge)).status == 200
-    async with asyncio.timeout(SECONDS_MAX):
-        while True:
-            found = (await live.ask("GET", f"{API}/{TENANT}/instances")).json["items"]
-            open_ = [one for one in found if one["spec"].get("isolation") == "none"]
-            said = [c for one in open_ for c in one.get("status", {}).get("conditions", ()) if c["type"] == "Ready"]
-            if said and "was written by somebody who is no admin" in said[0]["message"]:
-                break
-            assert not any(one["status"] == "True" for one in said), "it runs"
-            await asyncio.sleep(0.05)
+
+    async def refused() -> list[dict[str, Any]]:
+        found = (await live.ask("GET", f"{API}/{TENANT}/instances")).json["items"]
+        open_ = [one for one in found if one["spec"].get("isolation") == "none"]
+        said = [c for one in open_ for c in one.get("status", {}).get("conditions", ()) if c["type"] == "Ready"]
+        assert not any(one["status"] == "True" for one in said), "it runs"
+        return said
+
+    why = "was written by somebody who is no admin"
+    await until_so(refused, lambda said: said and why in said[0]["message"], why, seconds=SECONDS_MAX)

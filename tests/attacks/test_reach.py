@@ -167,9 +167,7 @@ async def test_to_begin_with_a_token_that_ended_while_a_cell_was_slow(both: Both
     about = {"name": "visitor", "namespace": "default", "role": "visitor"}
     both.tokens["visitor"] = (await both.server.ask("POST", "/v1/tokens", about)).json["token"]
     asking = asyncio.create_task(code(both, "GET", EXEC, both.tokens["visitor"]))
-    async with asyncio.timeout(20):
-        while not both.asked:
-            await asyncio.sleep(0.01)
+    await until_async(lambda: both.asked, "nobody has asked the cell")
     if how == "revoked":
         await both.revoke(both.tokens["visitor"])
     else:

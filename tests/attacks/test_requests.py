@@ -99,7 +99,7 @@ async def test_to_make_an_instance_by_calling_it_something_else(attacker: Deploy
     ],
 )
 async def test_to_fill_the_log_with_errors_of_the_server(attacker: Deployer, method: str, path: str) -> None:
-    """What is wrong with a request is said to who sent it, and is no error of the server."""
+    """A faulty request is answered with its fault, and is no error of the server."""
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     reply = await attacker.ask(method, path, {}, headers={"Content-Type": kind})
     assert reply.status == 400, reply.json

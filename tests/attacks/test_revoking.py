@@ -15,6 +15,7 @@ from rota.server.auth import Tokens
 from rota.server.signed_tokens import SignedTokens
 from tests.claims.test_gateway import API, OPEN, claim, command, phase, pool, until
 from tests.server.conftest import POOLS, Server, served
+from tests.until import until_so
 
 PATIENCE_SECONDS = 20
 IT = Subject("default", "mine", "uid")
@@ -42,8 +43,7 @@ async def test_to_keep_an_instance_with_the_token_of_a_claim(claimed: Server) ->
                 await websocket.receive()
         for method, path in (("GET", ""), ("POST", "/renew"), ("DELETE", "")):
             assert (await claimed.ask(method, f"/v1/claims/default/mine{path}", token=token)).status == 401
-        while await phase(claimed, "mine") == "Bound":
-            await asyncio.sleep(0.01)
+    await until_so(lambda: phase(claimed, "mine"), lambda found: found != "Bound", "a claim that has ended")
     # What others have is theirs.
     assert await phase(claimed, "kept") == "Bound"
     assert (await claimed.ask("GET", "/v1/claims/default/kept", token=kept.json["token"])).status == 200
@@ -122,7 +122,5 @@ async def made_anew(server: Server) -> None:
     """Have a new namespace of the name, without what was in the one before."""
     path = "/api/v1/namespaces/shop"
     await server.ask("DELETE", path)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while (await server.ask("GET", path)).status != 404:
-            await asyncio.sleep(0.01)
+    await until_so(lambda: server.ask("GET", path), lambda reply: reply.status == 404, "no namespace shop")
     assert (await server.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})).status == 201

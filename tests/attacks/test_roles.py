@@ -17,6 +17,7 @@ from rota.server.http import Request, Stream
 from tests.attacks.conftest import API, TENANT, Deployer
 from tests.attacks.test_matrix import Matrix, matrix
 from tests.server.conftest import Server, served
+from tests.until import until_so
 
 __all__ = ["matrix"]
 
@@ -123,14 +124,14 @@ async def test_to_make_what_one_may_only_change(space: Server) -> None:
 
 
 async def codes(one: Deployer, *operations: dict[str, Any]) -> list[int]:
-    """What comes of operations of which each is decided by itself."""
+    """Return the code of each operation, of which each is decided by itself."""
     answer = await one.ask("POST", "/v1/batch", {"atomic": False, "operations": operations})
     assert answer.status == 200
     return [result["code"] for result in answer.json["results"]]
 
 
 async def test_to_make_what_one_may_only_change_by_deleting_it_first_in_the_same_batch(space: Server) -> None:
-    """What an operation may do is looked at when those before it are done."""
+    """The rights of an operation are checked when those before it are done."""
     one = await role(space, "changer", rule("patch delete", "configmaps"))
     of = {"apiVersion": "v1", "kind": "ConfigMap"}
     assert (await space.ask("POST", MAPS, named("new"))).status == 201
@@ -467,7 +468,7 @@ async def test_to_read_secrets_by_the_variables_of_a_claim(live: Server) -> None
 
 
 async def test_to_read_secrets_by_variables_that_a_waiting_claim_is_given_later(space: Server) -> None:
-    """Whoever may claim, and change claims, makes none that has more."""
+    """Somebody who may claim, and change claims, makes no claim that has more rights."""
     pool = {**frame("WorkerPool"), **named("boxes", spec={"replicas": 0, "worker": {"type": "shell"}})}
     assert (await space.ask("POST", f"{API}/{TENANT}/workerpools", pool)).status == 201
     claims = f"{API}/{TENANT}/claims"
@@ -502,9 +503,7 @@ async def test_to_be_told_the_names_of_those_who_have_what_one_waits_for(live: S
     task = {**frame("Task"), **named("mine", spec={"command": ["true"], "workerPoolRef": {"name": "boxes"}})}
     assert (await live.ask("POST", f"{API}/{TENANT}/tasks", task)).status == 201
     why = f"/v1/why/tasks/{TENANT}/mine"
-    async with asyncio.timeout(SOON_SECONDS):
-        while b"hidden" not in (await live.ask("GET", why)).body:
-            await asyncio.sleep(0.01)
+    await until_so(lambda: live.ask("GET", why), lambda reply: b"hidden" in reply.body, "the name of the claim")
     one = await role(live, "asker", rule("get", "tasks", "mine", group="rota.dev"))
     told = await one.ask("GET", why)
     assert (told.status, told.json["step"]["reason"], b"hidden" in told.body) == (200, "Queued", False)

@@ -16,7 +16,7 @@ from rota.store import MemoryStore
 from tests.attacks.conftest import TENANT, Deployer
 
 BUSY_SECONDS_MAX = 1.0
-"""Of the processor. It takes a tenth of this, and took up to ten times as much."""
+"""Processor time. It takes a tenth of this, and took up to ten times as much."""
 MANY = 45_000
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a"}
 TYPED = "rota.dev/v1alpha1"

@@ -30,6 +30,7 @@ from rota.server.http import Request, Response
 from rota.server.http_connection import STALLED_SECONDS_MAX
 from rota.server.request_body import BYTES_PER_SECOND_MIN, Body
 from tests.attacks.conftest import TENANT, Deployer
+from tests.until import until_async, until_so
 
 SOON_SECONDS = 10.0
 ATTACKER = User("attacker", "deployer", TENANT, "attacker")
@@ -45,7 +46,7 @@ def audit(tmp_path: Path) -> Iterator[Audit]:
 
 
 class Runs:
-    """What runs in an instance, as the keeper has it."""
+    """The runs of an instance, as the keeper has them."""
 
     def __init__(self) -> None:
         self.execs: set[Exec] = set()
@@ -235,9 +236,7 @@ async def test_to_have_all_builds_wait_for_ones_own(tmp_path: Path, monkeypatch:
     count = 3 * packages_module.AT_ONCE_MAX
     asked = [asyncio.create_task(packages.install([f"evil{i}"], tenant=TENANT)) for i in range(count)]
     asked.append(asyncio.create_task(packages.install(["good"], tenant="other")))
-    async with asyncio.timeout(SOON_SECONDS):
-        while "good" not in running:
-            await asyncio.sleep(0.01)
+    await until_so(lambda: running, lambda builds: "good" in builds, "a build of another tenant")
     assert len(running) <= packages_module.AT_ONCE_OF_ONE_MAX + 1
     go_on.set()
     async with asyncio.timeout(SOON_SECONDS):
@@ -261,8 +260,7 @@ async def test_to_have_a_list_of_packages_wait_behind_ones_own(tmp_path: Path, m
     lists = (["slow"], ["slower"], ["popular"])
     evil = [asyncio.create_task(packages.install(one, tenant=TENANT)) for one in lists]
     async with asyncio.timeout(SOON_SECONDS):
-        while not running:
-            await asyncio.sleep(0.01)
+        await until_async(lambda: running, "no build has begun")
         await packages.install(["popular"], tenant="other")
         # It is there for all, and is built once.
         await evil[-1]
@@ -270,8 +268,7 @@ async def test_to_have_a_list_of_packages_wait_behind_ones_own(tmp_path: Path, m
         go_on.set()
         await asyncio.gather(*evil)
     assert running == ["slow", "popular", "slower"]
-    while packages._installing:
-        await asyncio.sleep(0)
+    await until_so(lambda: packages._installing, lambda installing: not installing, "no builds", poll_seconds=0)
     assert not packages._there
     await packages.close()
 

@@ -19,7 +19,7 @@ LARGE = "x" * 100_000
 
 
 async def ended(bench: Bench, job: Job) -> Outcome:
-    """How a job ended that stops its agent. Where the server is not root, that is the first process of the box.
+    """Return the outcome of a job that stops its agent, the first process of the box unless the server is root.
 
     Nothing in the box stops that one, and the box stays; else it is lost.
     """

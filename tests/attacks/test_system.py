@@ -13,6 +13,7 @@ from rota.registry.system import LEASE_NAME, SYSTEM_NAMESPACE, establish
 from rota.store import MemoryStore
 from tests.attacks.conftest import Deployer, deployer
 from tests.server.conftest import Server, served
+from tests.until import until_so
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 HELD = {"holderIdentity": "nobody", "leaseDurationSeconds": 1_000_000, "renewTime": "2026-01-01T00:00:00.000000Z"}
@@ -26,8 +27,7 @@ async def everywhere(server: Server, scope: str) -> Deployer:
 async def test_to_take_the_lease_of_the_controllers(tmp_path: Path) -> None:
     async with served(tmp_path / "home") as server:
         lease = f"{LEASES.format(SYSTEM_NAMESPACE)}/{LEASE_NAME}"
-        while (found := await server.ask("GET", lease)).status == 404:
-            pass
+        found = await until_so(lambda: server.ask("GET", lease), lambda reply: reply.status != 404, "the lease")
         assert found.json["spec"]["holderIdentity"]
         attackers = [await deployer(server, "default"), await everywhere(server, "deployer")]
         merge = {"Content-Type": "application/merge-patch+json"}

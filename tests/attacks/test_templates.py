@@ -123,7 +123,7 @@ ASKS = "{{ tasks.build.outputs.token }}"
     "where", ["{{ item }}", "{{ item.title }}", "{{ item.body }}", "{{ item.body.l }}", "of {{ item.body }}"]
 )
 def test_to_be_told_results_of_other_tasks_by_what_one_has_sent(where: str) -> None:
-    """What is sent becomes a value of a payload as it is, with all that is in it: it is data there, too."""
+    """A sent value becomes a value of a payload as it is: everything in it is data there, too."""
     item = {"title": ASKS, "body": {"l": [ASKS, {"a": f"{{{ASKS}}}"}], ASKS: ASKS}, "n": [1, None, True]}
     template = {"function": {"name": "f", "payload": {"sent": where, "own": ASKS}}, "dependsOn": ["build"]}
     spec = msgspec.convert(fill(template, resolver(item)), TaskSpec)

@@ -17,6 +17,7 @@ from rota.store import create_key
 from tests.attacks.conftest import API, TENANT, Deployer, deployer
 from tests.cli.test_commands import run
 from tests.server.conftest import Server, served
+from tests.until import until_so
 
 SECRETS = f"/api/v1/namespaces/{TENANT}/secrets"
 
@@ -182,9 +183,11 @@ async def test_to_guess_tokens_unseen(bare: Server) -> None:
     assert (await bare.ask("GET", SECRETS, token=None)).status == 401
     last(bare.home, verb="authenticate", code=401, reason="no credential")
     made = await bare.ask("POST", "/v1/tokens", {"name": "brief", "scope": "viewer", "expiresSeconds": 1})
-    async with asyncio.timeout(5):
-        while (await bare.ask("GET", "/version", token=made.json["token"])).status != 401:
-            await asyncio.sleep(0.05)
+    await until_so(
+        lambda: bare.ask("GET", "/version", token=made.json["token"]),
+        lambda reply: reply.status == 401,
+        "a token that has expired",
+    )
     last(bare.home, verb="authenticate", reason="expired token", token=made.json["id"])
 
 

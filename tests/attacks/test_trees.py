@@ -29,6 +29,7 @@ from rota.runtime.places import Places
 from rota.trees.archive import Archive
 from rota.trees.failing import FileFailed
 from rota.trees.unpacking import Unpacking
+from tests.until import until_so
 
 DEPTH = 16
 DEEP = "/".join(["d"] * DEPTH)
@@ -242,9 +243,7 @@ async def test_to_slow_everybody_down_by_what_is_deleted(tmp_path: Path, monkeyp
         assert await asyncio.to_thread(lambda: "at once") == "at once"
     assert len(begun) <= removing.THREADS_MAX
     going_on.set()
-    async with asyncio.timeout(60):
-        while len(begun) < len(removals):
-            await asyncio.sleep(0.01)
+    await until_so(lambda: len(begun), lambda count: count == len(removals), f"{len(removals)} removals")
 
 
 def many_links() -> Iterator[bytes]:
@@ -262,7 +261,7 @@ def extended(lines: bytes) -> bytes:
 
 
 def many_words() -> Iterator[bytes]:
-    """What a tar says of one member, again and again, each time something else."""
+    """Yield a tar that describes one member again and again, each time differently."""
     for number in range(500):
         yield extended(b"60000 %06d=%b\n" % (number, b"x" * 59_986))
 

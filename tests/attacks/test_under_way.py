@@ -21,6 +21,7 @@ from rota.runtime.interface import Subject
 from rota.runtime.keeper import in_flight, open_files
 from rota.runtime.nameless import nameless_bytes
 from tests.attacks.conftest import TENANT
+from tests.until import until
 
 SOMEBODY = Subject(TENANT, "greedy-0", "some-uid")
 MIB = 1024 * 1024
@@ -113,10 +114,8 @@ def test_to_keep_whoever_looks_at_memory_busy_with_many_processes(monkeypatch: p
 
 def test_to_hide_memory_in_a_program_that_is_run(tmp_path: Path) -> None:
     with running(RUN) as pid:
-        deadline = time.monotonic() + 30
-        while b"sleep" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes
+        until(lambda: b"sleep" in argv().split(b"\0")[0], argv)
         assert open_files.memory_bytes([pid]) >= 4 * MIB
 
 
@@ -159,8 +158,11 @@ def test_to_have_whoever_looks_wait_for_a_socket_that_lingers() -> None:
         looking.start()
         try:
             # The socket that it is in is copied: from now on the copy may be the last one.
-            while looking.is_alive() and inode not in links_of(os.getpid()):
-                pass
+            until(
+                lambda: not looking.is_alive() or inode in links_of(os.getpid()),
+                "there is no copy of the socket, and the look goes on",
+                poll_seconds=0,
+            )
         finally:
             os.kill(pid, signal.SIGKILL)
         looking.join(20)

@@ -21,7 +21,7 @@ from tests.until import until_async
 SOON_SECONDS = 10.0
 KEY = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
 MASK = b"\x80\x00\x00\x00\x00"
-"""Of a frame without content, after its opcode: masked, with a mask that changes nothing."""
+"""The rest of a frame without content, after its opcode: masked, with a mask that changes nothing."""
 Open = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 

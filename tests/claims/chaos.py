@@ -17,7 +17,7 @@ from tests.control.running.chaos import API, World
 
 WAIT_SECONDS = 20
 LEASE_SECONDS = 8
-"""What a client that lost its server leaves behind ends this soon."""
+"""The lease, after which a claim of a client that lost its server ends."""
 ROUND_SECONDS_MAX = 60.0
 PAUSE_SECONDS_MAX = 0.3
 SETTLE_SECONDS = 150.0
@@ -38,9 +38,9 @@ class Rush(World):
         self.replicas = {"plain": 3, "boxed": 3}
         self.turns = dict.fromkeys(self.replicas, "first")
         self.outcomes: Counter[str] = Counter()
-        """What came of the rounds of clients."""
+        """The outcomes of the clients' rounds."""
         self.seen: list[str] = []
-        """What was seen that is somebody else's: by whom, where, and whose it was."""
+        """Leaks: the holder who found something, the place, and the holder whose it was."""
         self._whose: dict[str, str] = {}
         """By secret, who wrote it, where and when."""
         self._is_over = threading.Event()

@@ -28,7 +28,7 @@ STEPS: dict[str, tuple[int, Step]] = {
     "delete": (2, Rush.delete_instance),
     "rest": (12, Rush.rest),
 }
-"""What happens, and how often beside the others."""
+"""Events, each with its weight."""
 
 pytestmark = pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox can be made here")
 

@@ -18,6 +18,7 @@ from rota.runtime import sandbox
 from rota.runtime.container import Engine
 from tests.runtime_container.conftest import found, make_image, podman
 from tests.server.live import ROTA, Live, execute
+from tests.until import until_so
 
 CLAIMS = 6
 REPLICAS = 3
@@ -187,13 +188,17 @@ async def test_what_holds_an_environment_is_for_rota_alone(live: Live) -> None:
     await claimed(live, None)
     client = Client.connect(home=live.home)
     try:
-        async with asyncio.timeout(SECONDS_MAX):
-            while True:  # What was claimed is replaced, and its files go a moment later.
-                names = {one.metadata.name for one in (await client.list(Instance)).items}
-                modes = await asyncio.to_thread(_modes_of_secrets, live.home / "instances")
-                if modes and {path.parent.name.rsplit("-", 5)[0] for path in modes} <= names:
-                    break
-                await asyncio.sleep(0.05)
+
+        async def look() -> tuple[set[str], dict[Path, int]]:
+            names = {one.metadata.name for one in (await client.list(Instance)).items}
+            return names, await asyncio.to_thread(_modes_of_secrets, live.home / "instances")
+
+        def are_of_instances(found: tuple[set[str], dict[Path, int]]) -> bool:
+            names, modes = found
+            return bool(modes) and {path.parent.name.rsplit("-", 5)[0] for path in modes} <= names
+
+        # The claimed instance is replaced, and its files go a moment later.
+        _, modes = await until_so(look, are_of_instances, "secrets of instances that are there", seconds=SECONDS_MAX)
     finally:
         await client.close()
     assert set(modes.values()) == {0o600}

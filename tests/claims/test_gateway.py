@@ -14,7 +14,7 @@ import pytest
 from rota.client.upgrading import Refused, connect_unix
 from rota.client.websocket import Closed, WebSocket
 from tests.server.conftest import POOLS, Reply, Server, served
-from tests.until import until_async
+from tests.until import until_async, until_so
 
 PATIENCE_SECONDS = 20
 API = "/apis/rota.dev/v1alpha1/namespaces/default"
@@ -73,6 +73,10 @@ async def phase(server: Server, name: str) -> str:
     reply = await server.ask("GET", f"{API}/claims/{name}")
     # One that was just made may have no status yet.
     return str(reply.json.get("status", {}).get("phase", "")) if reply.status == 200 else "gone"
+
+
+async def until_phase(server: Server, name: str, wanted: str) -> None:
+    await until_so(lambda: phase(server, name), lambda found: found == wanted, f"{name} is {wanted}")
 
 
 async def token_of(server: Server, name: str, scope: str = "deployer") -> str:
@@ -142,9 +146,7 @@ async def test_somebody_elses_name_is_refused_at_once_though_it_waits(server: Se
     for name in ("a", "b"):
         await claim(server, name)
     waiting = asyncio.create_task(claim(server, "mine", holder="x", waitSeconds=60))
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while await phase(server, "mine") != "Waiting":
-            await asyncio.sleep(0.01)
+    await until_phase(server, "mine", "Waiting")
     other = await asyncio.wait_for(claim(server, "mine", holder="y", waitSeconds=60), PATIENCE_SECONDS / 2)
     assert other.status == 409
     await release(server, "a")
@@ -174,13 +176,13 @@ async def test_a_pool_that_the_quota_has_no_room_for_is_not_waited_for(server: S
     quota = {"apiVersion": "rota.dev/v1alpha1", "kind": "Quota", "metadata": {"name": "default"}}
     assert (await server.ask("POST", f"{API}/quotas", {**quota, "spec": {"hard": {"instances": 2}}})).status == 201
     assert (await server.ask("POST", POOLS, pool("more", 1))).status == 201
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            reply = await claim(server, path="/v1/pools/default/more/claims", waitSeconds=0)
-            assert reply.status == 429
-            if "QuotaExceeded" in reply.json["message"]:
-                break
-            await asyncio.sleep(0.01)
+
+    async def refused() -> str:
+        reply = await claim(server, path="/v1/pools/default/more/claims", waitSeconds=0)
+        assert reply.status == 429
+        return str(reply.json["message"])
+
+    await until_so(refused, lambda message: "QuotaExceeded" in message, "a refusal by the quota")
     reply = await asyncio.wait_for(
         claim(server, path="/v1/pools/default/more/claims", waitSeconds=600), PATIENCE_SECONDS
     )
@@ -263,9 +265,7 @@ async def test_a_lease_is_renewed_and_ends_when_it_is_not(server: Server) -> Non
     token, before = opened.json["token"], opened.json["claim"]["status"]["expiresAt"]
     renewed = await server.ask("POST", "/v1/claims/default/mine/renew", token=token)
     assert renewed.status == 200 and renewed.json["claim"]["status"]["expiresAt"] > before
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while await phase(server, "mine") != "Expired":
-            await asyncio.sleep(0.02)
+    await until_phase(server, "mine", "Expired")
     assert (await server.ask("POST", "/v1/claims/default/mine/renew", token=token)).status == 401
     late = await server.ask("POST", "/v1/claims/default/mine/renew")
     assert late.status == 409 and "LeaseExpired" in late.json["message"]
@@ -367,9 +367,7 @@ async def test_who_is_no_admin_does_not_get_onto_the_host_by_another_way(server:
     body = {"apiVersion": "rota.dev/v1alpha1", "kind": "Claim", "metadata": {"name": "a"}}
     made = await server.ask("POST", f"{API}/claims", {**body, "spec": {"poolRef": {"name": "boxes"}}}, token=token)
     assert made.status == 201 and made.json["spec"]["holder"] == "alice"
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while await phase(server, "a") != "Failed":
-            await asyncio.sleep(0.01)
+    await until_phase(server, "a", "Failed")
     await until(server, 2)
     forged = {**body, "spec": {"poolRef": {"name": "boxes"}, "holder": "bob"}}
     assert (await server.ask("POST", f"{API}/claims", forged, token=token)).status == 403

@@ -14,7 +14,7 @@ from rota.client import Client
 from rota.client.claims import context, gateway
 from tests.claims.conftest import SECONDS_MAX, Site
 from tests.server.live import ROTA, die_with_parent
-from tests.until import until_async
+from tests.until import until_async, until_so
 
 HOLDERS = ("one", "two")
 """As many as there are instances."""
@@ -119,9 +119,11 @@ async def test_a_command_that_was_killed_holds_its_instance_no_longer_than_its_l
     ) as killed:
         assert killed.stdout is not None and killed.stdout.readline() == "up\n"
         killed.kill()
-    async with asyncio.timeout(SECONDS_MAX):
-        while await own.claims() or not await own.claims("Expired"):
-            await asyncio.sleep(0.05)
+
+    async def look() -> tuple[list[str], list[str]]:
+        return await own.claims(), await own.claims("Expired")
+
+    await until_so(look, lambda found: not found[0] and found[1], "no bound claim, and one that has expired")
 
 
 def test_the_server_is_waited_for_as_long_to_give_back_as_for_anything_else() -> None:

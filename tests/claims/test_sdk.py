@@ -20,6 +20,7 @@ from rota.client.claims.gateway import Gateway
 from rota.client.failures import NoServer
 from rota.client.http import HttpBackend
 from tests.claims.conftest import SECONDS_MAX, Site
+from tests.until import until_so
 
 # Claiming.
 
@@ -114,9 +115,11 @@ async def test_it_renews_itself(client: Client) -> None:
     async with client.claim("boxes", lease_seconds=1, wait_seconds=20) as box:
         began = box.expires_at
         assert began is not None
-        async with asyncio.timeout(SECONDS_MAX):
-            while box.expires_at is None or (box.expires_at - began).total_seconds() < 1.2:
-                await asyncio.sleep(0.01)
+        await until_so(
+            lambda: box.expires_at,
+            lambda at: at is not None and (at - began).total_seconds() >= 1.2,
+            f"a lease that ends 1.2 s after {began}",
+        )
         assert (await box.exec("echo on")).stdout == "on\n"
 
 
@@ -198,9 +201,7 @@ async def test_variables_and_the_folder_are_the_commands(box: rota.Box) -> None:
 async def test_a_command_whose_time_is_up_is_ended(box: rota.Box) -> None:
     with pytest.raises(TimeoutError, match=r"more than 0.2 s"):
         await box.exec("echo $$ > pid; exec sleep 1000", timeout=0.2)
-    async with asyncio.timeout(SECONDS_MAX):
-        while (await box.exec("kill -0 $(cat pid)")).exit_code == 0:
-            await asyncio.sleep(0.01)
+    await until_so(lambda: box.exec("kill -0 $(cat pid)"), lambda done: done.exit_code, "the end of the command")
 
 
 async def test_output_beyond_the_bound_is_left_out_and_told(box: rota.Box) -> None:

@@ -1,4 +1,4 @@
-"""What the how-to shows runs as it is written."""
+"""The code of the how-to runs as it is written."""
 
 from __future__ import annotations
 

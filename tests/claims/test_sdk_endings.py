@@ -15,6 +15,7 @@ from rota import ClaimLost, Client
 from rota.client.failures import ConnectionCut
 from tests.claims.conftest import SECONDS_MAX, Site
 from tests.server.live import die_with_parent
+from tests.until import until_async, until_so
 
 CANCELS = 200
 LANES = 4
@@ -57,13 +58,11 @@ async def test_cancelled_at_any_moment_nothing_is_held(client: Client, shared: S
 async def test_one_that_waits_leaves_the_queue_when_it_is_cancelled(client: Client, shared: Site) -> None:
     waiting = asyncio.ensure_future(use_of_none(client))
     async with asyncio.timeout(SECONDS_MAX):
-        while not await shared.claims("Waiting"):
-            await asyncio.sleep(0.01)
+        await until_async(lambda: shared.claims("Waiting"), "no claim waits")
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        while await shared.claims("Waiting"):
-            await asyncio.sleep(0.01)
+    await until_so(lambda: shared.claims("Waiting"), lambda names: not names, "no claim that waits")
 
 
 async def use_of_none(client: Client) -> None:
@@ -98,9 +97,7 @@ async def test_one_that_waits_goes_on_waiting_when_the_server_starts_again(own: 
         async with client.claim("boxes", wait_seconds=20) as one, client.claim("boxes", wait_seconds=20):
             third = client.claim("boxes", wait_seconds=60)
             entering = asyncio.ensure_future(third.__aenter__())
-            async with asyncio.timeout(SECONDS_MAX):
-                while not await own.claims("Waiting"):
-                    await asyncio.sleep(0.01)
+            await until_async(lambda: own.claims("Waiting"), "no claim waits")
             own.live.kill(signal.SIGKILL)
             await asyncio.to_thread(own.live.start)
             assert one.instance

@@ -1,4 +1,4 @@
-"""What a client does when a server fails it, or lies to it: against one that does as it is told."""
+"""The client against a server that fails it, or lies to it: one that does as a test tells it."""
 
 from __future__ import annotations
 

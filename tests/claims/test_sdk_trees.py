@@ -1,4 +1,4 @@
-"""What an instance sends as tar is unpacked below one folder, or refused."""
+"""A tar from an instance is unpacked below one folder, or refused."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def here(tmp_path: Path) -> Path:
 
 
 def outside(here: Path) -> list[str]:
-    """What there is beside the folder."""
+    """Return the files beside the folder."""
     return sorted(str(one.relative_to(here.parent)) for one in here.parent.rglob("*") if not one.is_relative_to(here))
 
 

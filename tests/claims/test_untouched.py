@@ -1,17 +1,17 @@
-"""Whether what runs in an instance is started anew after a claim: only if its holder could have got to it."""
+"""An instance is started anew after a claim only if its holder could have got to it."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.claims.test_gateway import API, PATIENCE_SECONDS, claim, command, ended, pool, release, until
+from tests.claims.test_gateway import API, claim, command, ended, pool, release, until
 from tests.client.test_calls import free_port
 from tests.server.conftest import POOLS, Server, served
+from tests.until import until_so
 
 
 @pytest.fixture
@@ -28,16 +28,14 @@ async def made(server: Server, **container: Any) -> None:
 
 
 async def run(server: Server) -> str:
-    """What runs in the instance."""
+    """Return the id of the run in the instance."""
     status = (await server.ask("GET", f"{API}/instances/boxes-0")).json["status"]
     return str(status["runtimeID"])
 
 
 async def started_anew(server: Server, before: str) -> None:
     """Go on when something else runs. That the claim is over is written before what it had is ended."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while await run(server) == before:
-            await asyncio.sleep(0.01)
+    await until_so(lambda: run(server), lambda now: now != before, f"another run than {before}")
     await until(server, 1)
 
 

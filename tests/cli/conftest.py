@@ -22,7 +22,7 @@ Object = dict[str, Any]
 
 
 class Ran(NamedTuple):
-    """What a command came to."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -35,7 +35,7 @@ class Ran(NamedTuple):
 
 
 Meanwhile = Callable[[Client, io.StringIO], Coroutine[Any, Any, None]]
-"""What happens while a command runs; it sees what is on the screen."""
+"""Acts while a command runs, with a view of the screen."""
 
 
 class Terminal:

@@ -114,7 +114,7 @@ def test_the_shell_completes_commands_and_kinds() -> None:
 
 
 def on_a_terminal(*arguments: str, **env: str) -> bytes:
-    """What a terminal gets to see."""
+    """Return the output of a command on a terminal."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", **env}
     with subprocess.Popen([COMMAND, *arguments], stdout=theirs, stderr=theirs, env=environment) as process:

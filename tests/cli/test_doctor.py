@@ -72,7 +72,7 @@ def test_what_is_missing_is_said_with_what_to_do_and_what_comes_of_it(
 
 
 class Context:
-    """What a command finds its session in."""
+    """The session in which a command runs."""
 
     def __init__(self, session: Session) -> None:
         self.obj = session

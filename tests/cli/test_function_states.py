@@ -1,4 +1,4 @@
-"""What a deploy and a wait make of the status of a function."""
+"""The states that a deploy and a wait read from the status of a function."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rota.cli import function_states
 from rota.cli.function_states import State, Waiting, state_of, states
 from rota.cli.patience import Patience
 from tests.cli.conftest import Terminal
+from tests.until import until_async
 
 NAME = "f"
 SPEC = {"entrypoint": "a:b", "source": {"inline": ""}}
@@ -59,7 +60,7 @@ def test_that_an_earlier_version_answers_is_known() -> None:
 
 
 def waited(rota: Terminal, *steps: list[dict[str, Any]]) -> list[tuple[str, State]]:
-    """What is told of a function whose conditions come to be these, one after the other."""
+    """Return the states that are reported of a function whose conditions become these, one after the other."""
     told: list[tuple[str, State]] = []
 
     async def act(client: Client) -> None:
@@ -103,9 +104,7 @@ def test_when_it_is_waited_no_longer_it_is_told_as_it_is(rota: Terminal) -> None
         await client.update_status({**live, "status": {"conditions": conditions}})
         waiting = Waiting(client, [NAME], lambda name, state: told.append((name, state)))
         reading = asyncio.create_task(waiting.read(Patience()))
-        async with asyncio.timeout(SECONDS):
-            while waiting.latest.get(NAME) != coming:
-                await asyncio.sleep(0.001)
+        await until_async(lambda: waiting.latest.get(NAME) == coming, lambda: waiting.latest)
         assert not told
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)

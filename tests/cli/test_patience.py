@@ -23,7 +23,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Server:
-    """What comes of each attempt to follow, one after the other."""
+    """A server with the outcome of each attempt to follow, one after the other."""
 
     def __init__(self, *attempts: list[Coming]) -> None:
         self._attempts = iter(attempts)

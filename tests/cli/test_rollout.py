@@ -1,4 +1,4 @@
-"""How far a rollout is, from what a pool says."""
+"""The progress of a rollout, by the status of its pool."""
 
 from __future__ import annotations
 

@@ -7,13 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rota.server.addresses import DEFAULT_HOST
+from tests.until import until
 
 COMMAND = str(Path(sys.executable).parent / "rota")
 STOP_SECONDS_MAX = 20
@@ -88,10 +88,12 @@ def test_one_that_is_told_to_end_while_it_comes_up_ends_what_it_finds_running(se
     keeper = int((server.home / "keeper" / "lock").read_text())
     server.stop(signal.SIGKILL)
     again = subprocess.Popen([COMMAND, "up", "--port", "0", "--home", str(server.home)], stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + STOP_SECONDS_MAX
-    while (server.home / "rota.db.lock").read_text().strip() != str(again.pid):
-        assert time.monotonic() < deadline and again.poll() is None
-        time.sleep(0.001)
+
+    def holder() -> str:
+        assert again.poll() is None
+        return (server.home / "rota.db.lock").read_text().strip()
+
+    until(lambda: holder() == str(again.pid), lambda: f"the store is held by {holder()}", poll_seconds=0.001)
     again.send_signal(signal.SIGTERM)
     assert again.wait(STOP_SECONDS_MAX) == 0
     assert not is_alive(keeper)

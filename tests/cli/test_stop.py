@@ -67,7 +67,7 @@ class Place(Live):
         return int((self.home / "keeper" / "lock").read_text())
 
     def stop(self, *arguments: str) -> str:
-        """What `rota stop` says. Nothing is left, and it took no longer than it may."""
+        """Return the output of `rota stop`, which leaves nothing behind and takes no longer than it may."""
         began = time.monotonic()
         said = self.rota("stop", *arguments)
         assert time.monotonic() - began < STOP_SECONDS_MAX + SLACK_SECONDS

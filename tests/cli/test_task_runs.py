@@ -35,7 +35,7 @@ class Place(Live):
         return {**os.environ, "ROTA_HOME": str(self.home), **more}
 
     def rota(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
-        """What a command prints."""
+        """Return the output of a command."""
         ran = self.ran(*arguments, stdin=stdin)
         assert ran.returncode == code, ran.stdout + ran.stderr
         return ran.stdout
@@ -173,8 +173,7 @@ def test_a_second_ctrl_c_leaves_the_task_to_itself(place: Place) -> None:
         assert output(process).readline() == "begun\n"
         assert process.stderr is not None
         process.send_signal(signal.SIGINT)
-        while "is being cancelled" not in process.stderr.readline():
-            pass
+        assert any("is being cancelled" in line for line in iter(process.stderr.readline, "")), "it ended"
         place.rota("wait", "task/left", "--for=jsonpath={.spec.cancel}=true")
         process.send_signal(signal.SIGINT)
         code, last = ending(process)
@@ -276,7 +275,7 @@ def shown(sent: bytes) -> list[str]:
 
 
 def drawn(sent: bytes) -> list[str]:
-    """What the line at the bottom has shown, one after the other."""
+    """Return the lines that the bottom of the screen has shown, one after the other."""
     lines = [piece for line in sent.replace(b"\r\n", b"\n").split(b"\n") for piece in line.split(ERASE)[1:-1]]
     return [line.decode() for line in lines if line]
 

@@ -61,7 +61,7 @@ def create(server: Live, namespace: str, *objects: Object) -> None:
 
 
 def why(server: Live, namespace: str, *arguments: str, watching: Callable[[str], None] | None = None) -> Ran:
-    """What the command comes to. `watching` is told what is on the screen whenever something is added."""
+    """Return the outcome of the command. `watching` gets the screen whenever something is added."""
     out, err = Screen(watching), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = main(["why", *arguments, "--home", str(server.home), "-n", namespace])

@@ -23,7 +23,7 @@ class Exchange:
     """One request, and the connection that it came on."""
 
     number: int
-    """Of the connection, from 0."""
+    """The number of the connection, from 0."""
     method: str
     path: str
     headers: dict[str, str]
@@ -48,7 +48,7 @@ class Exchange:
 
 
 Act = Callable[[Exchange], Awaitable[None]]
-"""What the server does on a request. The connection stays open after it, unless the act closes it."""
+"""An act of the server on a request. The connection stays open after it, unless the act closes it."""
 
 
 def answer(status: int = 200, body: Any = None, **headers: str) -> Act:

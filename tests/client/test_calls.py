@@ -1,4 +1,4 @@
-"""What is sent again and what never; and how refusals are told."""
+"""The calls that are sent again and those that never are; and the errors of refusals."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from rota.api.task import TaskStatus
 from rota.registry import Registry
 from rota.store import MemoryStore
 from tests.client.running import running
+from tests.until import until_async
 
 PATIENCE_SECONDS = 60.0
 
@@ -216,10 +217,8 @@ async def test_a_restart_of_the_server_is_waited_for(tmp_path: Path) -> None:
     async with running(tmp_path / "home"):
         (job,) = await client.submit([task("a")])
         waiting = asyncio.create_task(job.wait())
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            # The pool is not there: the task says so, and the watch tells of that.
-            while job.task is None or job.task.status is None:
-                await asyncio.sleep(0)
+        # The pool is not there: the task says so, and the watch tells of that.
+        await until_async(lambda: job.task is not None and job.task.status, lambda: job.task, poll_seconds=0)
     assert not waiting.done()
     async with running(tmp_path / "home"):
         await client.create(crew("shell"))

@@ -155,7 +155,7 @@ async def test_a_refused_stream_is_an_error(backend: HttpBackend) -> None:
 
 
 class Told:
-    """What a cache tells, and waiting for it."""
+    """The updates of a cache, to be waited for."""
 
     def __init__(self, cache: Cache[ConfigMap]) -> None:
         self.updates: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""Which server is meant, and how the client is recognised there."""
+"""The choice of the server, and the credentials of the client there."""
 
 from __future__ import annotations
 

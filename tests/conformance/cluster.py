@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,16 +13,16 @@ import msgspec
 
 from rota.api.crd import crds
 from tests.kubernetes.server import Client, process_of, running
+from tests.until import until
 
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAMESPACES_PATH = "/api/v1/namespaces"
 KINDS_PATH = "/apis/rota.dev/v1alpha1"
 START_SECONDS_MAX = 60.0
-POLL_SECONDS = 0.1
 
 
 class Cluster(NamedTuple):
-    """How to reach it, and whether its controllers run."""
+    """The address and credentials of a cluster, and whether its controllers run."""
 
     kubeconfig: Path
     controlled: bool
@@ -60,14 +59,14 @@ def _write_kubeconfig(client: Client, path: Path) -> Path:
 
 
 def _wait_until_served(client: Client) -> None:
-    deadline = time.monotonic() + START_SECONDS_MAX
     wanted = {crd["spec"]["names"]["plural"] for crd in crds()}
-    served: set[str] = set()
-    while not wanted <= served:
-        assert time.monotonic() < deadline, f"not served: {sorted(wanted - served)}"
-        time.sleep(POLL_SECONDS)
+
+    def missing() -> set[str]:
         response = client.send("GET", KINDS_PATH)
         served = {resource["name"] for resource in response.body["resources"]} if response.code == 200 else set()
+        return wanted - served
+
+    until(lambda: not missing(), lambda: f"not served: {sorted(missing())}", seconds=START_SECONDS_MAX)
 
 
 @contextlib.contextmanager
@@ -86,9 +85,10 @@ def _controllers(program: Path, kubeconfig: Path, log: Path, client: Client) -> 
 
 def _wait_until_controlled(client: Client, log: Path) -> None:
     """They run when they have done something."""
-    deadline = time.monotonic() + START_SECONDS_MAX
     assert client.send("POST", NAMESPACES_PATH, {"metadata": {"name": "probe"}}).code == 201
     client.send("DELETE", f"{NAMESPACES_PATH}/probe")
-    while client.send("GET", f"{NAMESPACES_PATH}/probe").code != 404:
-        assert time.monotonic() < deadline, f"the controllers do nothing:\n{log.read_text()[-4000:]}"
-        time.sleep(POLL_SECONDS)
+    until(
+        lambda: client.send("GET", f"{NAMESPACES_PATH}/probe").code == 404,
+        lambda: f"the controllers do nothing:\n{log.read_text()[-4000:]}",
+        seconds=START_SECONDS_MAX,
+    )

@@ -1,4 +1,4 @@
-"""How the suite says what it expects: refusals, and events of a watch."""
+"""Expectations of the suite: refusals, and events of a watch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rota.client import Change
 
 Object = dict[str, Any]
 PATIENCE_SECONDS = 100.0
-"""How long something that must come may take."""
+"""The patience for something that must come."""
 
 
 @contextmanager

@@ -25,7 +25,7 @@ Ability = Literal[
     "pods",
     "unknown kinds",
 ]
-"""What a plane may lack; of `pods` and `unknown kinds` each lacks one.
+"""Features that a plane may lack; of `pods` and `unknown kinds` each lacks one.
 
 `garbage collection` and `namespace lifecycle` are done by controllers, which may not run."""
 

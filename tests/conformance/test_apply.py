@@ -32,7 +32,7 @@ def declared(spec: Object, kind: str = "WorkerPool", **metadata: Any) -> Object:
 
 
 def managers(obj: Object) -> dict[str, Object]:
-    """What each manager owns."""
+    """Return the fields that each manager owns."""
     return {entry["manager"]: entry for entry in obj["metadata"]["managedFields"]}
 
 

@@ -57,7 +57,7 @@ class Line:
 
 
 class Told:
-    """What a cache tells, to be waited for."""
+    """The updates of a cache, to be waited for."""
 
     def __init__(self, cache: Pools) -> None:
         self._updates: asyncio.Queue[Update[WorkerPool]] = asyncio.Queue()

@@ -218,7 +218,7 @@ async def test_a_namespace_says_what_holds_it(client: Client) -> None:
 
 
 async def finalize(client: Client, name: str, finalizers: list[str]) -> Object:
-    """What `kubectl replace --raw /api/v1/namespaces/NAME/finalize` does, again when something else was faster."""
+    """Do as `kubectl replace --raw /api/v1/namespaces/NAME/finalize`, again when another write was faster."""
     while True:
         read = await client.get(NAMESPACES, name)
         read["spec"] = {"finalizers": finalizers}

@@ -221,7 +221,7 @@ async def apply_scale(client: Client, manager: str, config: Object, *, force: bo
 
 
 def owners(obj: Object, field: str) -> list[tuple[str, str, str]]:
-    """Who owns a field of the spec: manager, operation and subresource."""
+    """Return the owners of a field of the spec: manager, operation and subresource."""
     return [
         (entry["manager"], entry["operation"], entry.get("subresource", ""))
         for entry in obj["metadata"]["managedFields"]

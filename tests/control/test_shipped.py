@@ -1,4 +1,4 @@
-"""What Rota ships is made once, and belongs to people from then on."""
+"""Objects that Rota ships are made once, and belong to people from then on."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ async def test_in_a_plan_an_object_is_not_ready_when_nothing_is_there(planned: W
 
 
 async def test_a_live_server_settles_them_without_time_passing(world: World) -> None:
-    """What is there at the end is what a plan would not say otherwise; nothing spins and nothing fails."""
+    """A plan agrees with the objects at the end; no controller spins and none fails."""
     done: set[tuple[str, str]] = {("InstanceType", "d1-standard-2")}
     for name in EXAMPLES:
         await declare(world, example(name, name.lower()), done)

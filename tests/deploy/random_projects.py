@@ -33,7 +33,7 @@ ENTRY_BYTES_MAX = 6_000
 NAMES: tuple[list[str], ...] = (["a"], ["a"], ["a", "b"], ["b"], [])
 """Whose entries a section has: mostly the same ones, so that things meet."""
 REFUSALS = (400, 404, 409, 422)
-"""What people are told when they try what cannot be."""
+"""Codes of refusals of impossible requests."""
 
 
 class Edit(NamedTuple):

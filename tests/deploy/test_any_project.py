@@ -75,7 +75,7 @@ async def _is_declared(world: World, project: Object) -> None:
 
 
 def _has(live: Any, declared: Any, name: str = "") -> bool:
-    """Whether a value has everything that is declared, defaults of the server aside."""
+    """Return whether a value has everything that is declared, defaults of the server aside."""
     if name in FREE_FORM:
         return canonical(live) == canonical(declared)
     if isinstance(declared, dict):
@@ -92,7 +92,7 @@ async def _specs(world: World) -> dict[tuple[str, str], Object]:
 
 
 async def _spares(world: World, project: Object, before: dict[tuple[str, str], Object]) -> None:
-    """What is not declared is as it was; but for what cannot be: putting it back is refused."""
+    """Assert that all that is not declared is as it was, except for values whose restoration is refused."""
     declared = {(one.kind.name, one.name): one.object["spec"] for one in world.project(text(project)).manifests}
     for (kind, name), spec in before.items():
         after = (await world.get(kind, name))["spec"]

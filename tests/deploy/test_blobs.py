@@ -23,7 +23,7 @@ from rota.server.collectors import BLOBS_SECONDS, BlobCollector
 from rota.server.signed_tokens import SignedTokens
 from tests.conformance.planes import LocalPlane, memory
 from tests.server.conftest import Reply, Server, served
-from tests.until import until_async
+from tests.until import until_async, until_so
 
 CODE = b"def handler(event, context): return 1\n" * 1000
 DIGEST = digest_of(CODE)
@@ -91,12 +91,9 @@ async def test_a_blob_that_is_cut_off_leaves_nothing(server: Server) -> None:
     head = f"PUT /v1/blobs/{DIGEST} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {server.token}\r\n"
     writer.write(f"{head}Content-Length: {len(CODE)}\r\n\r\n".encode() + CODE[:1000])
     await writer.drain()
-    while not files(server):
-        await asyncio.sleep(0)
+    await until_async(lambda: files(server), "no file", poll_seconds=0)
     writer.transport.abort()
-    async with asyncio.timeout(10):
-        while files(server):
-            await asyncio.sleep(0)
+    await until_so(lambda: files(server), lambda there: not there, "no files", poll_seconds=0)
     assert (await put(server, DIGEST, CODE)).status == 201
 
 

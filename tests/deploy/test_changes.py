@@ -1,4 +1,4 @@
-"""What has to change: pure."""
+"""The changes of a deploy, as a pure function."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def function(name: str, digest: str) -> dict[str, Any]:
 
 
 async def maps(world: World) -> dict[str, dict[str, Any]]:
-    """What holds code, by its name."""
+    """Return the ConfigMaps with code, by name."""
     return {obj["metadata"]["name"]: obj for obj in await list_all(world.client, ConfigMap.api, CODE_LABEL)}
 
 

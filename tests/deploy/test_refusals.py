@@ -1,4 +1,4 @@
-"""What stands in the way is told before anything is written, all of it, and nothing is written then."""
+"""All obstacles are reported before anything is written, and then nothing is written."""
 
 from __future__ import annotations
 

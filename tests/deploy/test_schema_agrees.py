@@ -27,13 +27,13 @@ Object = dict[str, Any]
 
 EXAMPLES = amount(40, 2_000)
 ONE_IN = amount(23, 1)
-"""Of the variants, how many are looked at; which ones is always the same."""
+"""One variant in so many is tried, always the same ones."""
 VARIANTS_MIN = 200
 STRUCTURE = re.compile(
     r"unknown (key|field)|must be of type|Unsupported value|should match|should be (less|greater|at)|may not be longer"
     r"|Too (long|many)|should have at|: required|Required value|a list of entries|an entry is a map|a name has"
 )
-"""What a schema can tell. The rest are rules over several fields, and what only a clock or a folder knows."""
+"""Causes that a schema can find. The rest are rules over several fields, or need a clock or a folder."""
 IN_CODE = re.compile(r"\.(entrypoint|path): required:|must be of type date-time")
 """Which of them is missing depends on the others. A format is a hint to editors, which need not judge it."""
 CHECKED = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))

@@ -72,7 +72,7 @@ class World:
         return found
 
     async def edit(self, kind: str, name: str, **spec: Any) -> None:
-        """What a person does with kubectl."""
+        """Change an object as a person does with kubectl."""
         await self.client.patch(KINDS[kind], name, {"spec": spec})
 
     async def versions(self) -> dict[tuple[str, str], str]:
@@ -85,7 +85,7 @@ class World:
 
 
 def outcomes(deployment: Deployment) -> dict[str, str]:
-    """What becomes of each object."""
+    """Return the outcome of each object."""
     return {step.name: step.outcome for step in deployment.steps}
 
 

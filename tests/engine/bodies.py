@@ -140,7 +140,7 @@ async def serving(scheduler: Scheduler) -> AsyncIterator[None]:
 
 
 def said(scheduler: Scheduler) -> dict[str, str]:
-    """How every node ended, in words."""
+    """Return the outcome of every node, in words."""
     return {seen.id: word(seen.outcome) for seen in scheduler.view}
 
 

@@ -26,7 +26,7 @@ class Part:
     needs: str = ""
     every: bool = False
     fate: Fate = "ready"
-    """What becomes of it when all that it needs is ready. One that tolerates does not mind if some of it failed."""
+    """The outcome when all that it needs is ready. A tolerant node does not mind if some of it failed."""
     makes: str = ""
     """Nodes that it creates when it is done."""
     gives: str = ""
@@ -34,7 +34,7 @@ class Part:
     early: str = ""
     """Data that it brings whenever it runs, whatever comes of it."""
     naps: int = 0
-    """How often it asks for more time when it could be done."""
+    """The number of times that it asks for more time when it could be done."""
     copies: str = ""
     """Two data, of which it brings the second when it is done and the first is there. It waits for neither of them."""
 
@@ -57,7 +57,7 @@ class World:
 
 @dataclass(frozen=True)
 class Pace:
-    """How a world is run. What it comes to must not depend on it."""
+    """The order and speed of a run of a world, on which its result must not depend."""
 
     concurrency: int = 64
     lane_limit: int = 8
@@ -65,7 +65,7 @@ class Pace:
     turns: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By node: turns of the loop before its body looks around, and before it answers. None: it does not await."""
     after: bool = False
-    """What the seeds need is told beforehand."""
+    """If true, the needs of the seeds are known beforehand."""
 
 
 def ids(alphabet: str, most: int) -> st.SearchStrategy[str]:
@@ -183,7 +183,7 @@ class Inhabitants(Bodies):
             self.scheduler.arrive(id_, self.contents[id_])
 
     def happen(self, late: Late) -> None:
-        """What comes from outside."""
+        """Apply an event from outside."""
         if late.id in DATA:
             self.give(late.id)
         else:
@@ -208,7 +208,7 @@ class Oracle:
 
     world: World
     said: dict[str, str] = field(default_factory=dict)
-    """How every node ended."""
+    """The outcome of every node."""
     level: int = 0
 
     def __post_init__(self) -> None:
@@ -255,7 +255,7 @@ class Oracle:
             self.data.add(copies[1])
 
     def may_recover(self, id_: str) -> bool:
-        """Whether it failed because of what is ready now, or was not there and is."""
+        """Return whether a node failed because of a node that is ready now, or that was absent and is there now."""
         return any(self.ready(other) or there != (other in self.there) for other, there in self.because[id_].items())
 
     def look(self, id_: str, level: int) -> None:
@@ -323,7 +323,7 @@ class Oracle:
 
 
 def outcome_of(world: World, pace: Pace) -> tuple[Inhabitants, Result, dict[str, str]]:
-    """What a world comes to when it is run."""
+    """Run a world. Returns its result."""
 
     async def run() -> tuple[Inhabitants, Result]:
         inhabitants = Inhabitants(world, pace)

@@ -39,7 +39,7 @@ Content = Literal["same", "new", "none"]
 
 @dataclass(frozen=True)
 class Act:
-    """What a body does in one of its runs."""
+    """The effects of one run of a body."""
 
     end: Literal["done", "skipped", "pending", "blocked", "every", "failed", "later"]
     on: str

@@ -1,4 +1,4 @@
-"""What is parked is looked at again, in case an event was lost."""
+"""Parked nodes are looked at again, in case an event was lost."""
 
 from __future__ import annotations
 

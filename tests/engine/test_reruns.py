@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(60)
 
 BUDGET = 32
 CHARGES_MAX = 2
-"""Of a selector that emits once: for that it has emitted, and for that it emits no more."""
+"""The charges of a selector that emits once: for its emission, and for the end of it."""
 ARRIVALS = 100_000
 KEPT_BYTES_MAX = 20_000
 
@@ -41,7 +41,7 @@ class Chain:
     def __init__(self, depth: int, *, again: bool) -> None:
         self.ids = [f"stage-{depth - stage:03}" for stage in range(depth)]
         self.again = again
-        """Whether a stage brings its data in each run, or once."""
+        """If true, a stage brings its data in each run, and not once."""
         self.there: set[int] = set()
         self.runs = Counter[str]()
         self.scheduler: Scheduler

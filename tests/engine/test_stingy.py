@@ -1,4 +1,4 @@
-"""What is left of nodes that have ended, and of data that nobody waits for."""
+"""The memory of nodes that have ended, and of data that nobody waits for."""
 
 from __future__ import annotations
 

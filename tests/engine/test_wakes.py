@@ -13,7 +13,7 @@ from tests.engine.bodies import HeldScheduler, assert_nothing_left, said, settle
 pytestmark = pytest.mark.timeout(30)
 
 AWAITS = 4
-"""Of the body."""
+"""The number of times that the body awaits."""
 INSTANTS = 16
 """Turns of the loop from before the start of the run to after the parking of the body."""
 WAKES = ["data", "data without content", "ready", "failed", "node"]

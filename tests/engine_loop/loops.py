@@ -186,11 +186,16 @@ class World:
     async def rest(self) -> None:
         """Go on when all is told, and nothing runs or is about to."""
         quiet = 0
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while quiet < QUIET_TURNS:
-                await asyncio.sleep(0)
-                busy = any(node.state in ("running", "runnable") for node in self.loop.view) or not self._told()
-                quiet = 0 if busy else quiet + 1
+
+        def busy() -> list[NodeView]:
+            return [node for node in self.loop.view if node.state in ("running", "runnable")]
+
+        def is_quiet() -> bool:
+            nonlocal quiet
+            quiet = 0 if busy() or not self._told() else quiet + 1
+            return quiet > QUIET_TURNS
+
+        await until_async(is_quiet, lambda: f"busy: {busy()}", seconds=PATIENCE_SECONDS, poll_seconds=0)
 
     def _told(self) -> bool:
         if self.way == "store":

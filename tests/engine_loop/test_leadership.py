@@ -41,12 +41,12 @@ class Line(LocalBackend):
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
         self.failure: Exception | None = None
-        """What every request fails with."""
+        """The error of every request."""
         self.watch_failure: Exception | None = None
         self.loses_answers = False
         """Requests are carried out, and nobody hears of it."""
         self.answers = asyncio.Event()
-        """Whether answers arrive already."""
+        """Set when answers may arrive."""
         self.answers.set()
         self.hangs = False
         self.requests: list[str] = []
@@ -90,7 +90,7 @@ class Candidate:
         self.starts = 0
         self.leads = False
         self.before_end: asyncio.Event | None = None
-        """What its work waits for when it is cancelled."""
+        """The event for which its work waits when it is cancelled."""
         self.failing: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 

@@ -27,7 +27,7 @@ TURNS_MAX = 40
 """Turns of the loop in a step: sometimes too few for what could be done, as on a busy machine."""
 DELAY_SECONDS_MAX = 4.0
 RATE_ERROR_MAX = 0.05
-"""How much faster or slower than another a clock may go."""
+"""The share by which a clock may go faster or slower than another."""
 CALM_SECONDS = 3 * LEASE_SECONDS
 CALM_STEP_SECONDS = 0.1
 
@@ -95,7 +95,7 @@ class Call:
 
 
 class Network(LocalBackend):
-    """What a process has sent goes on its way, whatever becomes of the process."""
+    """A network that delivers what a process has sent, whatever becomes of the process."""
 
     def __init__(self, registry: Registry, world: VirtualClock, process: Process, random: Random) -> None:
         super().__init__(registry)

@@ -1,4 +1,4 @@
-"""Which news makes which reconciler run."""
+"""The reconcilers that each kind of news makes run."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def _done() -> Outcome:
 
 
 async def test_a_status_write_that_was_refused_is_not_waited_for(world: World) -> None:
-    """What was to be written, written by somebody else, is news."""
+    """The same status, written by another client, is news."""
     wanted: list[Any] = []
 
     async def stale(context: Context, obj: Workspace) -> Outcome:

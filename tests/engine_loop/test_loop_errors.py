@@ -180,7 +180,7 @@ class Elsewhere(LocalBackend):
 
 
 async def test_where_the_server_is_elsewhere_conflicts_in_a_row_wait_for_news_or_a_moment(world: World) -> None:
-    """What is read may be behind what is written: it would be read, and refused, again and again until it is not."""
+    """The cache may be behind the server: until it is not, every read would be followed by a refused write."""
     keys = NotingKeys("keys", seeds=(Key("", "all"),), do=failing(*[conflict() for _ in range(CONFLICTS)]))
     await world.serve(keys, client=Client(Elsewhere(world.registry)))
     assert len(keys.seen) == 2, "once more at once"

@@ -1,4 +1,4 @@
-"""What becomes of the node of an object that is gone: it is tidied up after, and then forgotten."""
+"""The node of a deleted object: the reconciler cleans up, and the node is forgotten."""
 
 from __future__ import annotations
 

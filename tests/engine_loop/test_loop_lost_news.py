@@ -28,7 +28,7 @@ class Lossy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """What it wraps is the test's to end."""
+        """Leave the wrapped objects open: the test closes them."""
 
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         return self._objects.find(kind, namespace, name)

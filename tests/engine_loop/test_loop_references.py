@@ -1,4 +1,4 @@
-"""What objects need of each other, in a loop: who waits for what, and what wakes them."""
+"""References between objects, in a loop: which object waits for which, and the news that wakes it."""
 
 from __future__ import annotations
 

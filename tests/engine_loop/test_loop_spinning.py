@@ -170,14 +170,14 @@ class Behind:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """What it wraps is the test's to end."""
+        """Leave the wrapped objects open: the test closes them."""
 
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         return self.known or self._objects.find(kind, namespace, name)
 
 
 async def test_the_condition_goes_though_the_last_run_has_just_written(world: World) -> None:
-    """What is known of the object is then behind what is on the server, for a moment."""
+    """For a moment, the cache then has an older object than the server."""
     looking: Noting[Workspace] = Noting(Workspace, says_and_annotates)
     await world.workspace("w")
     made: list[Behind] = []

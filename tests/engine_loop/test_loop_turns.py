@@ -1,4 +1,4 @@
-"""How many run at once, who has a turn, and how it all ends."""
+"""The number of runs at once, the order of nodes, and the end of the loop."""
 
 from __future__ import annotations
 

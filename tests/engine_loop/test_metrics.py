@@ -16,7 +16,7 @@ Samples = dict[tuple[str, tuple[str, ...]], float]
 
 
 def samples(metrics: Metrics) -> Samples:
-    """What a monitoring system reads: values by the sample's name and the values of its labels."""
+    """Return the samples that a monitoring system reads: values by the sample's name and the values of its labels."""
     text = metrics.render().decode()
     families = text_string_to_metric_families(text)
     found = [(s.name, tuple(s.labels.values()), s.value) for family in families for s in family.samples]

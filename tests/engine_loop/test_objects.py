@@ -155,7 +155,7 @@ async def test_a_cache_that_cannot_begin_says_why_and_closes_those_that_have() -
 
 
 async def test_news_that_comes_while_everything_is_told_is_told_once_and_in_order(world: World, seen: Objects) -> None:
-    """What is told of an object goes on from what was told before, and ends with what is there; others have turns."""
+    """The updates of an object follow each other and end with its state; other tasks run in between."""
     count = 3 * REPORTED_AT_ONCE
     for i in range(count):
         await world.workspace(f"w{i:04}")

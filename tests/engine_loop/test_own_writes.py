@@ -32,7 +32,6 @@ from rota.store import MemoryStore
 from tests.until import until_async
 
 FINALIZER = "example.com/held"
-PATIENCE_SECONDS = 30
 STEPS = 60
 MARK = "mark"
 
@@ -84,7 +83,7 @@ class Behind:
         return get(self.objects, Workspace, name, "default")
 
     def is_fresh(self, name: str) -> bool:
-        """Whether an object is seen as it is."""
+        """Return whether the cache has the stored version of an object."""
         seen, stored = self.there(name), get(self._store, Workspace, name, "default")
         return (seen is None) == (stored is None) and (
             stored is None or stored.metadata.resource_version == seen.metadata.resource_version
@@ -93,13 +92,14 @@ class Behind:
     async def catch_up(self) -> None:
         """Let everything through, and wait until it is here."""
         self.backend.open.set()
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            mark = await self.other.create(_workspace(MARK))
-            while get(self.objects, Workspace, MARK, "default") is None:
-                await asyncio.sleep(0)
-            await self.other.delete(Workspace, MARK, uid=mark.metadata.uid)
-            while get(self.objects, Workspace, MARK, "default") is not None:
-                await asyncio.sleep(0)
+
+        def is_marked() -> bool:
+            return get(self.objects, Workspace, MARK, "default") is not None
+
+        mark = await self.other.create(_workspace(MARK))
+        await until_async(is_marked, "the mark has not come", poll_seconds=0)
+        await self.other.delete(Workspace, MARK, uid=mark.metadata.uid)
+        await until_async(lambda: not is_marked(), "the mark is still there", poll_seconds=0)
         self.backend.open.clear()
 
 

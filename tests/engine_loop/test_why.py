@@ -19,6 +19,7 @@ from rota.engine import (
     Context,
     ControlLoop,
     Done,
+    NodeView,
     ObjectReconciler,
     Outcome,
     Reconciler,
@@ -31,10 +32,10 @@ from rota.engine.advice import Finding, advice
 from rota.engine.why import Acting, Step, Why, explain
 from rota.registry import Registry
 from rota.store import MemoryStore
+from tests.until import until_async, until_so
 
 QUIET_TURNS = 50
 """Turns of the event loop without anything running, after which nothing is on its way."""
-PATIENCE_SECONDS = 20
 
 
 class NoEvents:
@@ -63,11 +64,20 @@ class World:
     async def rest(self) -> None:
         """Go on when nothing runs and nothing is about to."""
         quiet = 0
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while quiet < QUIET_TURNS:
-                await asyncio.sleep(0)
-                busy = any(node.state in ("running", "runnable") for node in self.loop.view)
-                quiet = 0 if busy else quiet + 1
+
+        def busy() -> list[NodeView]:
+            return [node for node in self.loop.view if node.state in ("running", "runnable")]
+
+        def is_quiet() -> bool:
+            nonlocal quiet
+            quiet = 0 if busy() else quiet + 1
+            return quiet > QUIET_TURNS
+
+        await until_async(is_quiet, lambda: f"busy: {busy()}", poll_seconds=0)
+
+    async def until_engine(self, kind: str, name: str, state: str) -> None:
+        """Go on when the engine says this of an object."""
+        await until_so(lambda: self.why(kind, name).step.engine, lambda found: found == state, state, poll_seconds=0)
 
     def why(self, kind: str, name: str, **more: Any) -> Why:
         api = KINDS[kind]
@@ -413,10 +423,10 @@ async def test_an_error_of_what_is_ready_is_told_all_the_same() -> None:
 async def test_what_does_not_come_to_rest_says_so() -> None:
     async with world([Told(RequeueAfter(0))]) as w:
         await w.create("Workspace", "repo", workspace())
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while w.why("Workspace", "repo").step.verdict != "Spinning":
-                await asyncio.sleep(0)
-        why = w.why("Workspace", "repo")
+        spinning = "Spinning"
+        why = await until_so(
+            lambda: w.why("Workspace", "repo"), lambda found: found.step.verdict == spinning, spinning, poll_seconds=0
+        )
         assert "without coming to rest" in why.step.message
         assert "`rota get workspace/repo -o yaml --show-managed-fields` names the writers" in why.advice
 
@@ -427,9 +437,7 @@ async def test_what_runs_is_waited_for() -> None:
     async with world([told]) as w:
         await w.create("Workspace", "first", workspace())
         await w.create("Workspace", "second", workspace())
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while w.why("Workspace", "first").step.engine != "running":
-                await asyncio.sleep(0)
+        await w.until_engine("Workspace", "first", "running")
         assert w.why("Workspace", "first").advice == ("wait a moment: Workspace/first is being looked at right now")
         why = w.why("Workspace", "second")
         assert why.step.verdict == "Working" and why.step.engine == "runnable"
@@ -443,9 +451,7 @@ async def test_the_chain_goes_through_what_is_queued() -> None:
     async with world([told, *(one for one in controllers() if one.kind is not Workspace)]) as w:
         await w.create("Workspace", "repo", workspace())
         await w.create("WorkerPool", "agents", {"worker": {"workspaceRef": {"name": "repo"}}})
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while w.why("WorkerPool", "agents").step.engine != "parked":
-                await asyncio.sleep(0)
+        await w.until_engine("WorkerPool", "agents", "parked")
         why = w.why("WorkerPool", "agents")
         assert why.root.name == "Workspace/repo" and why.root.engine == "running" and why.root.verdict == "Working"
         told.hold.set()

@@ -93,7 +93,7 @@ def _take_terminal() -> None:
 
 
 class Client:
-    """What a command's client has seen."""
+    """A client of a command, with the output that it has read."""
 
     def __init__(self, websocket: WebSocket) -> None:
         self.websocket = websocket

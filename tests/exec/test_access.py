@@ -1,8 +1,7 @@
-"""Who gets a command in, and who does not: found out before anything is upgraded."""
+"""The right to run a command in an instance, checked before anything is upgraded."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 from urllib.parse import urlencode
@@ -16,6 +15,7 @@ from rota.runtime import sandbox
 from rota.server.auth import SCOPES, User, allows
 from rota.server.exec import PARAMETERS_MAX
 from tests.server.conftest import POOLS, Reply, Server
+from tests.until import until_so
 
 UPGRADE = {
     "Connection": "Upgrade",
@@ -170,9 +170,11 @@ async def test_a_token_that_is_revoked_ends_its_commands(server: Server) -> None
         },
     }
     assert (await server.ask("POST", POOLS, pool)).status == 201
-    async with asyncio.timeout(20):
-        while (await server.ask("GET", f"{POOLS}/bare")).json.get("status", {}).get("readyReplicas") != 1:
-            await asyncio.sleep(0.01)
+    await until_so(
+        lambda: server.ask("GET", f"{POOLS}/bare"),
+        lambda reply: reply.json.get("status", {}).get("readyReplicas") == 1,
+        "a pool with a ready instance",
+    )
     made = (await server.ask("POST", "/v1/tokens", {"name": "a", "scope": "deployer", "namespace": "default"})).json
     headers = {"Authorization": f"Bearer {made['token']}"}
     path = f"/v1/exec/default/bare-0?{urlencode({'command': ['sleep', '100301'], 'stdout': 'true'}, doseq=True)}"

@@ -11,6 +11,7 @@ import pytest
 
 from rota.server.streams import Size
 from tests.exec.conftest import Site
+from tests.until import until_async, until_so
 
 
 def open_descriptors() -> set[str]:
@@ -26,9 +27,11 @@ def _is_stream(number: str) -> bool:
 
 async def gone(site: Site) -> None:
     """Returns when no command of this site is left, and nobody has a connection."""
-    async with asyncio.timeout(10):
-        while site.http.connections or any(one.process.poll() is None for one in site.host.started):
-            await asyncio.sleep(0.001)
+
+    def left() -> list[object]:
+        return [*site.http.connections, *(one for one in site.host.started if one.process.poll() is None)]
+
+    await until_so(left, lambda found: not found, "no connections, no commands")
 
 
 @pytest.mark.parametrize(("script", "code"), [("true", 0), ("exit 3", 3), ("kill -9 $$", 137)])
@@ -152,8 +155,7 @@ async def test_a_command_does_not_outlive_the_server(site: Site) -> None:
 async def test_a_client_that_leaves_while_the_command_starts_leaves_no_command(site: Site) -> None:
     site.host.hold = asyncio.Event()
     async with site.running("exec sleep 1000") as client:
-        while not site.host.started:
-            await asyncio.sleep(0)
+        await until_async(lambda: site.host.started, "no command has started", poll_seconds=0)
         client.websocket.abort()
         site.host.hold.set()
         await gone(site)
@@ -162,8 +164,7 @@ async def test_a_client_that_leaves_while_the_command_starts_leaves_no_command(s
 async def test_a_server_that_stops_while_the_command_starts_leaves_no_command(site: Site) -> None:
     site.host.hold = asyncio.Event()
     async with site.running("exec sleep 1000"):
-        while not site.host.started:
-            await asyncio.sleep(0)
+        await until_async(lambda: site.host.started, "no command has started", poll_seconds=0)
         stopping = asyncio.create_task(site.http.close(grace_seconds=0))
         await asyncio.sleep(0)
         site.host.hold.set()

@@ -1,4 +1,4 @@
-"""Who may have the files of an instance, when there are some, and what is written down of it."""
+"""The right to the files of an instance, the instances that have some, and the audit of it."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from rota.trees.failing import FileFailed
 from tests.files.conftest import pieces
 from tests.files.test_escape import EVIL, archive, member
 from tests.runtime_container.conftest import engine, podman  # noqa: F401 - the same engine
+from tests.until import until_so
 
 APPLETS = (
     "cat chmod find head ln ls mkdir mkfifo mv rm rmdir seq sh sleep stat tail tar touch wc xargs".split()  # noqa: SIM905
@@ -79,15 +80,15 @@ async def started(home: Path, image: str) -> AsyncIterator[Running]:
         try:
             await runtime.start(order)
             running = Running(runtime, subject)
-            async with asyncio.timeout(SECONDS_MAX):
-                while True:
-                    try:
-                        await running.files.stat("/")
-                        break
-                    except FileFailed as error:
-                        if error.reason == "ToolMissing":
-                            break
-                        await asyncio.sleep(0.05)
+
+            async def refusal() -> str:
+                try:
+                    await running.files.stat("/")
+                except FileFailed as error:
+                    return error.reason
+                return ""
+
+            await until_so(refusal, lambda reason: reason in ("", "ToolMissing"), "its files", seconds=SECONDS_MAX)
             yield running
         finally:
             await runtime.stop(subject, 0)

@@ -82,7 +82,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Index:
-    """What was asked for, and where it is."""
+    """A package index, with the requests that it got."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -1,4 +1,4 @@
-"""Who may call a function, and what a function may see."""
+"""The right to call a function, and the view that a function has of the system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function returns, as an answer: without a server."""
+"""The answer that the return value of a function makes: without a server."""
 
 from __future__ import annotations
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from rota.api import Task
 from rota.control.functions import asynchronous
 from tests.functions.test_access import made_key
-from tests.functions.town import LOOK_SECONDS, Reply, Town
+from tests.functions.town import Reply, Town
+from tests.until import until_so
 
 ASYNC = {"Prefer": "respond-async"}
 CODE = """
@@ -27,9 +26,13 @@ CODE = """
 
 async def answer(town: Town, asked: Reply, headers: dict[str, str] | None = None) -> Reply:
     assert asked.status == 202
-    while (reply := await town.call(asked.headers["location"], headers=headers or {})).status == 202:
-        assert reply.headers["retry-after"] == "1" and reply.call == asked.call
-        await asyncio.sleep(LOOK_SECONDS)
+
+    async def look() -> Reply:
+        reply = await town.call(asked.headers["location"], headers=headers or {})
+        assert reply.status != 202 or (reply.headers["retry-after"] == "1" and reply.call == asked.call)
+        return reply
+
+    reply: Reply = await until_so(look, lambda found: found.status != 202, "an answer")
     return reply
 
 

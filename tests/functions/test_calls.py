@@ -1,4 +1,4 @@
-"""What a function is given, what becomes of what it returns, and what is kept of it."""
+"""Calls: the event of a function, its answer, and what is kept of both."""
 
 from __future__ import annotations
 

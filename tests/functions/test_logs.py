@@ -1,4 +1,4 @@
-"""What calls go on to write, as one sees it who follows their function."""
+"""The output of calls, as somebody sees it who follows their function."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CODE = """
 
 
 class Followed:
-    """What has come until now."""
+    """The text that has come so far."""
 
     def __init__(self) -> None:
         self.text = ""

@@ -1,10 +1,9 @@
-"""What functions require is installed as the operator's own pip would, and why it is not is told."""
+"""Requirements of functions are installed as the operator's own pip would; a failure says why."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,6 +20,7 @@ from rota.server import tls
 from tests.functions.index import BROKEN, NAME, folder, index
 from tests.functions.test_cli import rota
 from tests.functions.town import Town, ready
+from tests.until import until
 
 CODE = f"import {NAME}\ndef handler(event, context):\n    return {NAME}.VALUE"
 NO_POLICY = Policy()
@@ -29,7 +29,7 @@ PASSWORD = "s3cr3t-of-the-index"
 
 @pytest.fixture(autouse=True)
 def _no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of the machine that the tests run on, nothing counts."""
+    """Hide the configuration of this machine's pip."""
     proxies = [*PROXIES, *(name.lower() for name in PROXIES)]
     for name in [*CERTIFICATES, *proxies, "NETRC", *(name for name in os.environ if name.startswith("PIP_"))]:
         monkeypatch.delenv(name, raising=False)
@@ -100,8 +100,8 @@ def test_where_there_is_no_sandbox_it_is_the_same(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder(tmp_path / "wheels")))
     assert (install(tmp_path / "home", NAME) / f"{NAME}.py").exists()
     # What it was installed with is removed beside what goes on.
-    while [name for _, _, names in os.walk(tmp_path / "home") for name in names if name == "pip.conf"]:
-        time.sleep(0.01)
+    left = (tmp_path / "home").rglob
+    until(lambda: not list(left("pip.conf")), lambda: list(left("pip.conf")))
 
 
 @pytest.mark.parametrize("name", ["PIP_CERT", "REQUESTS_CA_BUNDLE"])

@@ -193,7 +193,7 @@ def test_the_version_before_gets_what_calls_need_until_the_new_one_can_be_called
 def planned(
     instances: list[Instance], wanted: int, ready: tuple[str, ...], newest: int | None = None
 ) -> tuple[dict[int, str], list[str]]:
-    """Which version each new ordinal is of, and the names that go, while there is a version before."""
+    """Return the version of each new ordinal, and the names that go, while there is an older version."""
     actions = plan(function(), NEW, instances, wanted, ready=ready, load={}, newest=newest, before=OLD)
     made = {one.instance.spec.ordinal: one.instance.spec.template_hash for one in actions if isinstance(one, Create)}
     return made, [one.name for one in actions if isinstance(one, Delete)]

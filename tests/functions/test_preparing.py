@@ -1,4 +1,4 @@
-"""What a function needs before it runs, when that cannot be had."""
+"""Failures to prepare the code and packages of a function."""
 
 from __future__ import annotations
 

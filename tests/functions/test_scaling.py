@@ -1,4 +1,4 @@
-"""How many workers there are, and how one version takes over from another."""
+"""The number of workers, and the change from one version to another."""
 
 from __future__ import annotations
 

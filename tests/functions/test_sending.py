@@ -1,4 +1,4 @@
-"""What a runner sends to the process of a function: what comes together goes out together."""
+"""Messages from a runner to the process of a function: those that come together go out together."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Town:
         return Reply(int(first.split()[1]), {name.lower(): value for name, _, value in pairs}, content)
 
     async def until(self, what: Callable[[], Any]) -> Any:
-        """What comes to be so; `what` may be a coroutine function."""
+        """Return the first true value of `what`, which may be a coroutine function."""
         return await until_async(what)
 
     async def function(self, name: str, so: Callable[[Function], Any] = lambda found: True) -> Function:
@@ -116,7 +116,7 @@ class Town:
         return made
 
     def log(self, task: str) -> str:
-        """What a call has written."""
+        """Return the output of a call."""
         found = list((self.home / "tasks" / "default").glob(f"{task}@*.log"))
         return found[0].read_text() if found else ""
 

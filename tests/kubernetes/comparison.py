@@ -157,7 +157,7 @@ def of(code: int, body: Any, warnings: tuple[str, ...] = ()) -> Verdict:
 
 
 def _cause(cause: Object) -> tuple[str, str, str]:
-    """What is said of metadata is worded differently from one version of Kubernetes to the next."""
+    """Return a cause, without the message if it is of metadata: that differs between versions of Kubernetes."""
     field, message = cause.get("field", ""), cause["message"]
     if field == "patch":
         # Kubernetes repeats the whole object there, secrets and all, and then tells of Go's types.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from tests.corpus import Corpus
 from tests.kubernetes.comparison import Both
 from tests.kubernetes.server import Client, running
 from tests.server.live import live
+from tests.until import until
 
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ESTABLISHED_SECONDS_MAX = 60
@@ -42,14 +42,14 @@ def client(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
 
 def _wait_until_served(client: Client) -> None:
     """Established, and listed by discovery, which comes a little later."""
-    deadline = time.monotonic() + ESTABLISHED_SECONDS_MAX
     names = {crd["spec"]["names"]["plural"] for crd in crds()}
-    served: set[str] = set()
-    while not names <= served:
-        assert time.monotonic() < deadline, f"not served: {sorted(names - served)}"
-        time.sleep(0.1)
+
+    def missing() -> set[str]:
         response = client.send("GET", "/apis/rota.dev/v1alpha1")
         served = {r["name"] for r in response.body["resources"]} if response.code == 200 else set()
+        return names - served
+
+    until(lambda: not missing(), lambda: f"not served: {sorted(missing())}", seconds=ESTABLISHED_SECONDS_MAX)
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class Response(NamedTuple):
-    """What the server answered."""
+    """An answer of the server."""
 
     code: int
     body: Any

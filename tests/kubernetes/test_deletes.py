@@ -121,7 +121,7 @@ async def test_finalizers_of_what_is_being_deleted(both: Both) -> None:
 
 
 def _goes_on(answer: Verdict) -> bool:
-    """Whether the garbage collector, which Rota has and this Kubernetes has not, is to go on with a deletion."""
+    """Return whether a deletion is left to the garbage collector, which Rota has and this Kubernetes has not."""
     finalizers = (answer.stored or {}).get("metadata", {}).get("finalizers", ())
     return not {"orphan", "foregroundDeletion"}.isdisjoint(finalizers)
 

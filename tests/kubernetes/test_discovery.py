@@ -55,7 +55,7 @@ def _bare(entry: Object) -> Object:
 
 
 def _verbs(entry: Object) -> list[str]:
-    """What can be done; with definitions of kinds, which are built in here, only what reading is."""
+    """Return the verbs of a resource; of definitions of kinds, which are built in here, only those that read."""
     definition = "CustomResourceDefinition" in str(entry)
     return sorted(verb for verb in entry["verbs"] if not definition or verb in ("get", "list", "watch"))
 
@@ -110,7 +110,7 @@ def _aggregated(body: Object) -> dict[tuple[str, str, str], Object]:
 
 
 def _settled(part: Object, key: tuple[str, str, str]) -> Object:
-    """What is empty of the kind of an answer is that of the group and version."""
+    """Fill in an empty response kind: it has the group and version of the answer."""
     kind = part["responseKind"]
     of_key = {"group": key[0], "version": key[1], "kind": kind["kind"]}
     return {**part, "verbs": _verbs(part), "responseKind": kind if kind["version"] else of_key}

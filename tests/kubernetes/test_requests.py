@@ -220,7 +220,7 @@ async def _causes_alike(both: Both, path: str, options: dict[str, Any]) -> None:
 
 
 def _details(body: Any) -> Any:
-    """Of a watch the answer is not decoded."""
+    """Return the details of a refusal. The answer of a watch is not decoded."""
     status = msgspec.json.decode(body) if isinstance(body, str) else body
     return status["details"]
 

@@ -31,7 +31,7 @@ PROBE: Path = ("spec", "containers", 0, "readinessProbe")
 
 
 def _tasks(*at: str) -> list[Changes]:
-    """What a task must not be, below a path."""
+    """Return changes, below a path, each of which makes a task that must be refused."""
     path: Path = ("spec", *at)
     return [
         {path: {**COMMAND, "worker": {**WORKER, "entrypoint": []}}},

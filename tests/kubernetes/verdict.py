@@ -1,4 +1,4 @@
-"""What an answer comes to, in a form in which two servers' answers can be compared."""
+"""The verdict of an answer, in a form in which two servers' answers can be compared."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Verdict(msgspec.Struct, frozen=True):
     code: int
     reason: str = ""
     message: str = ""
-    """Of a refusal that does not list causes."""
+    """The message of a refusal that does not list causes."""
     causes: frozenset[tuple[str, str, str]] = frozenset()
     """Reason, field and message of each."""
     about: tuple[tuple[str, Any], ...] = ()
-    """What a refusal says it is about."""
+    """The object that a refusal names."""
     warnings: tuple[str, ...] = ()
     stored: Any = None
 

@@ -1,4 +1,4 @@
-"""What is installed where these tests run: what a distribution needs, and wheels of it where there is no network."""
+"""The distributions that are installed here, those that one needs, and wheels of it where there is no network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 LEFT_OUT = frozenset(("INSTALLER", "REQUESTED", "RECORD", "direct_url.json"))
-"""What an installer has written beside what came in the wheel."""
+"""Files that an installer writes beside those of the wheel."""
 
 
 def needed(*names: str) -> Iterator[metadata.Distribution]:

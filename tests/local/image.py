@@ -108,6 +108,6 @@ def _packages_of(python: str) -> Path:
 
 
 def _libraries(files: list[str]) -> list[str]:
-    """What the system's loader finds for programs and libraries, and the loader."""
+    """Return the loader, and the libraries that it finds for programs and libraries."""
     done = subprocess.run(["ldd", *files], capture_output=True, text=True, timeout=PROGRAM_SECONDS_MAX, check=False)
     return sorted(set(re.findall(r"(?:=> |^\t)(/\S+) \(0x", done.stdout, re.MULTILINE)))

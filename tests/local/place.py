@@ -38,7 +38,7 @@ class Place:
         )
 
     def says(self, *arguments: str) -> str:
-        """What a command prints that succeeds."""
+        """Return the output of a command that succeeds."""
         done = self.rota(*arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -89,7 +89,7 @@ class Place:
         return listed
 
     def runs(self) -> dict[str, int]:
-        """Which process each instance has, as the keeper wrote it down."""
+        """Return the process of each instance, as the keeper recorded it."""
         records = [json.loads(file.read_text()) for file in (self.home / "keeper" / "records").iterdir()]
         return {record["key"]: record["pid"] for record in records if record.get("exit") is None}
 

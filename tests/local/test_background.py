@@ -20,6 +20,7 @@ from rota.server.background_state import STATE, Options, find
 from rota.server.home import Home
 from tests.local.place import Place, processes_of
 from tests.server.live import Live
+from tests.until import until, until_async, until_so
 
 NOT_RUNNING = 3
 NEVER_READY = """
@@ -146,16 +147,17 @@ async def test_a_start_that_is_given_up_leaves_no_keeper_either(
 ) -> None:
     monkeypatch.setattr(background, "PROGRAM", NEVER_READY)
     starting = asyncio.create_task(background.start(Home(tmp_path), Options("127.0.0.1", 0, None), None))
-    while (stream := dial(tmp_path)) is None:
+
+    def dialled() -> socket.socket | None:
         assert not starting.done()
-        await asyncio.sleep(0)
-    stream.close()
+        return dial(tmp_path)
+
+    (await until_async(dialled, "no keeper", poll_seconds=0)).close()
     starting.cancel()
     await asyncio.gather(starting, return_exceptions=True)
     assert dial(tmp_path) is None
     # The process that had started it may be on its way out.
-    while processes_of(tmp_path):
-        os.sched_yield()
+    await until_so(lambda: processes_of(tmp_path), lambda there: not there, "no processes")
 
 
 def test_a_home_that_cannot_be_one_is_refused_with_what_to_do(place: Place) -> None:
@@ -169,8 +171,7 @@ def test_a_home_that_cannot_be_one_is_refused_with_what_to_do(place: Place) -> N
 
 def test_a_start_that_is_interrupted_leaves_a_whole_server_or_none(place: Place) -> None:
     starting = place.begin("start", "--port", "0")
-    while not processes_of(place.home) and starting.poll() is None:
-        os.sched_yield()
+    until(lambda: processes_of(place.home) or starting.poll() is not None, "nothing has started", poll_seconds=0)
     starting.send_signal(signal.SIGINT)
     starting.communicate(timeout=60)
     assert (place.found().condition == "running") == (starting.returncode == 0)

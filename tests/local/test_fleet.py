@@ -67,7 +67,7 @@ class Fleet:
         return running.returncode == code
 
     def refused(self, *words: str) -> str:
-        """What a command says that fails."""
+        """Return the errors of a command that fails."""
         with self.begin(*words) as running:
             _, said = running.communicate()
         assert running.returncode == 1, said
@@ -87,14 +87,14 @@ class Fleet:
         return self.home / "cells" / name
 
     def count(self) -> Counter[str]:
-        """What is ready in each cell, as the hub has it."""
+        """Return the number of ready instances in each cell, as the hub has it."""
         return Counter(one["spec"]["cellName"] for one in self.instances().values() if is_ready(one))
 
     def until(self, so: Callable[[], object], what: str) -> None:
         until(so, lambda: f"{what}\n{self.rota('fleet', 'status')}{self.rota('map')}", seconds=PATIENCE_SECONDS)
 
     def agrees(self) -> bool:
-        """Whether the hub knows just what its cells have."""
+        """Return whether the hub knows exactly the instances of its cells."""
         own = {
             name: (one["spec"]["cellName"], one.get("status"))
             for cell in CELLS
@@ -113,7 +113,7 @@ async def _instances(home: Path) -> dict[str, Any]:
 
 
 def processes() -> int:
-    """How many processes of the fleet's instances there are on this machine."""
+    """Return the number of processes of the fleet's instances on this machine."""
     found = 0
     for one in Path("/proc").iterdir():
         with contextlib.suppress(OSError):

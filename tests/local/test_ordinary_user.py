@@ -66,7 +66,7 @@ def test_an_ordinary_user_has_a_server_from_an_image_too(folder: Path) -> None:
 
 
 def _tested(folder: Path, tests: tuple[str, ...]) -> str:
-    """What these tests come to when the user has them run."""
+    """Run these tests as the user. Returns the result."""
     files, home = folder / "files", folder / "home"
     for made in (files, home, home / "run"):
         made.mkdir(mode=0o755)

@@ -1,4 +1,4 @@
-"""What a plan foretells, with controllers of all sorts."""
+"""Plans, compared with the work of controllers of all sorts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan foretells that goes on from what is on a server."""
+"""Plans that start from the objects of a server."""
 
 from __future__ import annotations
 

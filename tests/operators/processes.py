@@ -42,7 +42,7 @@ class Operator:
         self.process.wait(60)
 
     def leads(self, holder: str) -> bool:
-        """Whether this is the holder of the lease, which has the process's number in its name."""
+        """Return whether this is the holder of the lease, which has the process's number in its name."""
         return f"-{self.process.pid}-" in holder
 
     def said(self) -> str:
@@ -59,7 +59,7 @@ def kubeconfig_of(kubeconfig: Path, token: str, path: Path) -> Path:
 
 
 async def holder(client: Client) -> str:
-    """Who holds the lease: of a Rota in its system namespace, of a cluster in `default`."""
+    """Return the holder of the lease: of a Rota in its system namespace, of a cluster in `default`."""
     for namespace in ("rota-system", "default"):
         try:
             lease = await client.get(Lease, LEASE, namespace=namespace)

@@ -29,7 +29,7 @@ STEPS: list[tuple[int, Step]] = [
     (2, Turns.pause_leader),
     (1, Turns.end_leader),
 ]
-"""What happens, and how often beside the others. The first two always happen."""
+"""Events, each with its weight. The first two always happen."""
 KILLS: list[tuple[int, Step]] = [(2, Turns.kill_worker_and_leader), (4, Turns.kill_worker), *STEPS]
 """Those, and workers that are killed, also while nobody leads."""
 

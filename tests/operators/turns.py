@@ -64,7 +64,7 @@ class Held(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What an attempt of a task said of itself."""
+    """A line that an attempt of a task wrote about itself."""
 
     what: str
     attempt: str
@@ -100,7 +100,7 @@ class Turns:
         self.cancelled: set[str] = set()
         self.held: list[Held] = []
         self.done: Counter[str] = Counter()
-        """What was done to operators and workers."""
+        """The acts on operators and workers."""
         self.history: list[Change] = []
         self._tasks: Cache[Task] | None = None
         self._claims: Cache[Claim] | None = None
@@ -218,7 +218,7 @@ class Turns:
         return found.over() or found.status.phase == "Bound"
 
     def _is_well(self, claim: Claim) -> bool:
-        """Whether a claim has its instance, or has lost it to a kill."""
+        """Return whether a claim has its instance, or has lost it to a kill."""
         status = claim.status
         assert status is not None
         return status.phase == "Bound" or (bool(self.done["worker"]) and status.reason in LOST)
@@ -346,7 +346,7 @@ class Turns:
         subprocess.run(stop, capture_output=True, timeout=60, check=False)
 
     def lines(self) -> list[Line]:
-        """What tasks have written themselves, in the order in which they did."""
+        """Return the lines that tasks wrote, in the order in which they did."""
         found = []
         for line in self.effects.read_text().splitlines():
             what, attempt, folder, at, task = line.split()

@@ -19,7 +19,7 @@ GRACE = "test.rota.dev/grace"
 
 
 class MemoryCluster(LocalBackend):
-    """What an API server does with Pods. Those that are refused are named by `refusals`, as by an admission webhook."""
+    """An API server for Pods. `refusals` names those that are refused, as by an admission webhook."""
 
     atomic = False
 

@@ -36,7 +36,7 @@ def the_container(obj: Instance, **sizes: Size) -> dict[str, Any]:
 
 
 def filled_in(text: str, values: dict[str, str]) -> str:
-    """What a kubelet makes of a text: `$(NAME)` is a variable, `$$` is `$`, and any other `$` is itself."""
+    """Expand a text as a kubelet does: `$(NAME)` is a variable, `$$` is `$`, and any other `$` is itself."""
     return re.sub(
         r"\$(\$|\(([^)]*)\))",
         lambda found: "$" if found[1] == "$" else values.get(found[2], found[0]),

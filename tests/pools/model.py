@@ -8,7 +8,7 @@ from rota.pools import Opened, Request, State
 from rota.pools.ledger import BEHIND_SECONDS_MAX, LATEST_SHARE
 
 Effect = tuple[str, str, str]
-"""What is to be done (bind, recall, give back, lost), the request, the instance."""
+"""The effect (bind, recall, give back, lost), the request, the instance."""
 
 
 @dataclass(eq=False)
@@ -56,7 +56,7 @@ class Model:
     depth_max: int = 8
     known: list[Known] = field(default_factory=list)
     flights: list[Flight] = field(default_factory=list)
-    """Those whose result is not known."""
+    """Bindings whose result is not known."""
     instances: dict[str, Instance] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
     mean: float | None = None
@@ -81,7 +81,7 @@ class Model:
         return (-request.priority, has, request.arrival, request.id)
 
     def in_order(self) -> list[str]:
-        """Who is served after whom, if instances came one by one."""
+        """Return the requests in the order in which they would be bound, if instances came one by one."""
         rest, order = [each.request for each in self.waiting()], list[str]()
         has = {request.holder: self.has(request.holder) for request in rest}
         while rest:

@@ -36,7 +36,7 @@ class AgainstModel(RuleBasedStateMachine):
         self.ledger = Ledger(depth_max)
         self.model = Model(depth_max)
         self.flights: list[tuple[Binding, Flight]] = []
-        """Those whose result was not said."""
+        """Bindings whose result was not reported."""
         self.over: list[tuple[Binding, Flight]] = []
         if short:
             self.ledger.ran(0.0)
@@ -83,7 +83,7 @@ class AgainstModel(RuleBasedStateMachine):
 
     @rule(instance=INSTANCES, claim=REQUESTS, job=REQUESTS)
     def a_job_comes_after_a_claim_that_waits(self, instance: str, claim: Request, job: Request) -> None:
-        """What is free for jobs alone is not theirs while a claim is before them."""
+        """An instance that is free for jobs alone is given to none while a claim is before it."""
         for request in (replace(claim, shares=False), replace(job, shares=True)):
             assert self.ledger.request(request) is self.model.request(request)
             self.same_effects()

@@ -1,4 +1,4 @@
-"""What an event costs, in comparisons of requests and not in time; and what a waiting request takes."""
+"""The cost of an event, in comparisons of requests and not in time; and the memory of a waiting request."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.pools.making import decided, request
 
 FEW, MANY = 500, 8_000
 GROWTH_MAX = 3.0
-"""How many times as much an event may cost with 16 times as many waiting: a scan would be 16, the logarithm is 1.4."""
+"""The growth of the cost of an event with 16 times as many waiting: a scan would be 16, the logarithm is 1.4."""
 BYTES_MAX = 240
-"""What a waiting request takes beside itself, where a holder has ten."""
+"""The memory of a waiting request beside itself, where a holder has ten."""
 
 
 class Counted(float):

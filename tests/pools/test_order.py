@@ -1,4 +1,4 @@
-"""Who is next: priority, then the holder with the fewest, then arrival. And what it gets: the instance it prefers."""
+"""The order of requests: priority, then the holder with the fewest, then arrival; and the instance each prefers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How bindings go: written, lost, refused, not wanted any more; and the ends of holds."""
+"""The outcomes of bindings: written, lost, refused, not wanted any more; and the ends of holds."""
 
 from __future__ import annotations
 

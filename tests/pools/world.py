@@ -28,7 +28,7 @@ class Instance:
     handed: list[str] = field(default_factory=list)
     running: str = ""
     done: list[str] = field(default_factory=list)
-    """Those whose end the executor has not acknowledged."""
+    """Requests whose end the executor has not acknowledged."""
 
     def has(self, id_: str) -> bool:
         return id_ in self.handed or id_ == self.running or id_ in self.done
@@ -248,7 +248,7 @@ class World:
             self.look(id_)
 
     def restart(self) -> None:
-        """What was decided is forgotten, and so are results that nobody was told of."""
+        """Forget all decisions, and the results that were not reported."""
         self.decided, self.written, self.told, self.ends, self.recalls = [], [], [], [], []
         self.ledger = Ledger()
         self.ledger.ran(0.001)

@@ -76,7 +76,7 @@ class Commands:
         return code
 
     def go_on(self) -> None:
-        """What hangs ends, and nothing hangs any more."""
+        """End everything that hangs, and let nothing hang any more."""
         self.hang = False
         self._gate.set()
 

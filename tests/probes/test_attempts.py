@@ -25,7 +25,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 async def run_here(subject: Subject, container: str, argv: Sequence[str], seconds: float) -> int:
-    """What runs on the host stands for what runs in an instance."""
+    """Run a command on the host, in place of one in an instance."""
     process = await asyncio.create_subprocess_exec(*argv, stderr=subprocess.PIPE)
     _, errors = await process.communicate()
     assert errors == b""

@@ -6,7 +6,7 @@ from rota.runtime.probes.fair_queue import FairQueue
 
 
 def a_lane(at_once_max: int, share_max: int) -> tuple[FairQueue[str], list[str]]:
-    """Of things that are called by their holder's letter and a number."""
+    """Make a queue of things that are named by their holder's letter and a number."""
     begun: list[str] = []
     return FairQueue(at_once_max, share_max, lambda one: one[0], begun.append), begun
 

@@ -1,4 +1,4 @@
-"""What the results of a probe come to."""
+"""The state that follows from the results of a probe."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What no caller may do, in process or not."""
+"""Requests that no caller may make, in process or not."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -14,6 +13,7 @@ from rota.registry import DeleteOptions, ListOptions, Registry, WriteOptions
 from rota.registry.admission import OBJECT_BYTES_MAX
 from rota.store import MemoryStore
 from tests.examples import examples
+from tests.until import until_so
 
 Object = dict[str, Any]
 
@@ -138,6 +138,4 @@ async def test_an_object_that_owns_itself_can_be_deleted_in_the_foreground(clien
     owners = {"metadata": {"ownerReferences": [{**ref, "blockOwnerDeletion": True}]}}
     await client.patch(ConfigMap.api, "a", owners)
     await client.delete(ConfigMap.api, "a", propagation="Foreground")
-    async with asyncio.timeout(10):
-        while (await client.list(ConfigMap.api)).items:
-            await asyncio.sleep(0)
+    await until_so(lambda: client.list(ConfigMap.api), lambda found: not found.items, "no objects", poll_seconds=0)

@@ -1,4 +1,4 @@
-"""What CEL cannot tell is refused all the same, by every way in."""
+"""Values that CEL cannot reject are refused all the same, by every way in."""
 
 from __future__ import annotations
 

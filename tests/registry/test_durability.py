@@ -1,4 +1,4 @@
-"""What the registry promises about crashes, failing disks and restarts."""
+"""The registry through crashes, failing disks and restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for field sets, applies and patches whatever the objects are."""
+"""Properties of field sets, applies and patches for any objects."""
 
 from __future__ import annotations
 

@@ -495,7 +495,7 @@ def _kill_agent(bench: Bench) -> None:
 
 
 def _descriptors(bench: Bench) -> dict[str, int]:
-    """How many of each kind there are, here and in the box."""
+    """Return the number of descriptors of each kind, here and in the box."""
     found: dict[str, int] = {}
     for pid in (os.getpid(), *(pid for pid, command in bench.below().items() if "runner" in command)):
         folder = Path(f"/proc/{pid}/fd")

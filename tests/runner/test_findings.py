@@ -1,4 +1,4 @@
-"""What a job says about itself, out of any output in any pieces."""
+"""Findings that a job reports about itself, in any output and in any pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of jobs, through everything that can happen to whoever writes it down."""
+"""The journal of outcomes, through every failure of its writer."""
 
 from __future__ import annotations
 

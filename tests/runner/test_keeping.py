@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from rota.runtime.composing import AGENT
 from rota.runtime.keeper.kernel import descendants_of
 from rota.runtime.runner import agent
 from rota.runtime.runner.box import Box
+from tests.until import until_async
 from tests.workers.apart import apart
 
 FORKS = "import os, sys\nwhile True:\n    if os.fork(): os._exit(0)\n"
@@ -64,8 +64,7 @@ async def test_what_is_kept_goes_on_and_all_else_ends(tmp_path: Path) -> None:
 async def test_what_is_below_one_that_is_kept_ends(tmp_path: Path) -> None:
     async with Boxed(tmp_path) as boxed:
         kept, pid = await boxed.start(sys.executable, "-I", "-S", "-c", STARTS, str(tmp_path / "up"))
-        while not (tmp_path / "up").exists():
-            await asyncio.sleep(0.005)
+        await until_async((tmp_path / "up").exists, "it is not up")
         await boxed.box.clear([kept])
         assert agent.is_running(pid)
         assert not any(map(agent.is_running, descendants_of(pid)))

@@ -419,7 +419,7 @@ async def test_an_interpreter_that_was_killed_while_idle_is_replaced(bench: Benc
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process has let go of its sockets. One that is about to has no command line any more."""
+    """Return whether a process has let go of its sockets. One that is about to has no command line any more."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except (FileNotFoundError, ProcessLookupError):

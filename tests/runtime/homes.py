@@ -84,7 +84,7 @@ class Home:
 
 
 async def told(fifo: Path) -> str:
-    """What was written, once somebody wrote and closed."""
+    """Return everything that was written to a fifo, once its writer has closed it."""
     return (await asyncio.to_thread(fifo.read_text)).strip()
 
 

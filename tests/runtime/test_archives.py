@@ -1,4 +1,4 @@
-"""What every archive promises: that of a home, and that of tests."""
+"""The promises of every archive: that of a home, and that of tests."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from rota.runtime.paths import UnsafeName
 from rota.runtime.places import Places
 from rota.runtime.runner.tasklog import TaskLog
 from rota.testing.archive import MemoryArchive
+from tests.until import until_so
 
 RESULT = result_of("default", "build", "u-1")
 LOG = log_of("default", "build", "u-1")
@@ -98,9 +99,7 @@ async def test_what_is_left_of_a_task_that_is_gone_goes_soon(case: Case) -> None
     await case.archive.put(RESULT, b"result")
     await case.archive.put(RESULT._replace(uid="u-2"), b"of a namesake")
     case.archive.drop("default", "build", lambda namespace, name: "u-2")
-    async with asyncio.timeout(10):
-        while await case.archive.get(RESULT) is not None:
-            await asyncio.sleep(0.001)
+    await until_so(lambda: case.archive.get(RESULT), lambda found: found is None, "no result of the task")
     assert await case.archive.get(RESULT._replace(uid="u-2")) == b"of a namesake"
 
 

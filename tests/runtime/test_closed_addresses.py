@@ -64,7 +64,7 @@ def offered() -> str:
 
 
 async def reached(home: Home, **more: Any) -> tuple[bool, dict[str, str]]:
-    """What a child reaches of this machine's own addresses, and whether its record calls some closed."""
+    """Start a child. Returns whether its record calls addresses closed, and its attempts at this machine's own."""
     script = home.path / "script.py"
     script.write_text(REACHES)
     with socket.create_server(("0.0.0.0", 0)) as listener:

@@ -1,4 +1,4 @@
-"""What a child gets, and what is known of it."""
+"""The descriptors, limits and environment of a child, and its record."""
 
 from __future__ import annotations
 

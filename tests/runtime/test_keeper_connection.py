@@ -1,4 +1,4 @@
-"""How a command ended is told once, before or after it is asked for, and is not kept for ever."""
+"""The end of a command is reported once, before or after it is asked for, and is not kept for ever."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def read_all(descriptor: int) -> str:
 
 
 async def run(home: Home, keeper: Keeper, script: str) -> tuple[KeeperExecution, str]:
-    """What it wrote, after its end."""
+    """Run a command to its end. Returns it with its output."""
     read, write = os.pipe()
     null = os.open(os.devnull, os.O_RDONLY)
     env = {"MARK": home.mark}

@@ -13,6 +13,7 @@ from rota.runtime.keeper import protocol
 from rota.runtime.keeper.client import Keeper, KeeperError, dial
 from rota.runtime.local import LocalRuntime
 from tests.runtime.homes import Home, told
+from tests.until import until_async
 
 STUBBORN = "trap '' TERM; echo up > {fifo}; while :; do sleep 0.1; done"
 
@@ -57,8 +58,8 @@ async def test_a_keeper_that_nobody_waited_for_ends_with_its_server(home: Home) 
     keeper = home.keeper()
     async with LocalRuntime(home.path, keeper=keeper) as runtime:
         starting = asyncio.create_task(keeper.list())
-        while not starting.done() and not (home.path / "keeper").exists():
-            await asyncio.sleep(0)
+        begun = (home.path / "keeper").exists
+        await until_async(lambda: starting.done() or begun(), "no keeper is being started", poll_seconds=0)
         assert starting.cancel()
         await runtime.shutdown()
     assert await keeper.was_launched()
@@ -74,11 +75,8 @@ async def test_the_program_of_a_sandbox_is_asked_to_end_and_not_the_proxy_beside
     async with LocalRuntime(any_home.path, keeper=any_home.keeper()) as runtime:
         await runtime.start(order)
         log = runtime.archive._instance_log(subject, "main")
-        async with asyncio.timeout(SECONDS_MAX):
-            while not log.exists() or "up" not in log.read_text():
-                await asyncio.sleep(0.01)
-            await runtime.end(subject, "main", SECONDS_MAX)
-            while (ended := runtime.runs(subject)["main"].exit) is None:
-                await asyncio.sleep(0.01)
+        await until_async(lambda: log.exists() and "up" in log.read_text(), "its log does not say that it is up")
+        await runtime.end(subject, "main", SECONDS_MAX)
+        ended = await until_async(lambda: runtime.runs(subject)["main"].exit, lambda: runtime.runs(subject))
         assert ended.code == 7
         await runtime.stop(subject, 0)

@@ -1,4 +1,4 @@
-"""What has a lease ends with it, whoever is there."""
+"""A run with a lease ends when the lease does, whoever is there."""
 
 from __future__ import annotations
 

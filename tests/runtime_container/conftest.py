@@ -32,7 +32,7 @@ APPLETS = ["sh", "cat", "echo", "env", "grep", "id", "ls", "pwd", "sleep", "tail
 
 @functools.cache
 def found() -> Facts | str:
-    """What the podman of this host needs, or why there is none. As root, what is missing is installed first."""
+    """Return the engine of this host, or why there is none. As root, missing programs are installed first."""
     if shutil.which("podman") is None and os.geteuid() == 0 and shutil.which("apt-get"):
         install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *PACKAGES]
         subprocess.run(install, capture_output=True, timeout=INSTALL_SECONDS_MAX, check=False)
@@ -112,7 +112,7 @@ class Host:
         return ended(self.command(self.order(*argv, **more), **mounts))
 
     def shell(self, script: str, **more: Any) -> str:
-        """What a script says, on either stream."""
+        """Return the output of a script, on either stream."""
         done = self.run("/bin/sh", "-c", script, **more)
         return done.stdout + done.stderr
 

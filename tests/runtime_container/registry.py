@@ -18,7 +18,7 @@ LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
 
 class Registry:
-    """What it has, and what it was asked for."""
+    """A registry of images, with the requests that it got."""
 
     def __init__(self) -> None:
         content = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Which engine there is, and what it needs: found out by trying, remembered, and told."""
+"""The engine of a host: found by trying, remembered, and reported with what it lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs in a container: its command, its view, its limits and its rights."""
+"""A container: its command, its view, its limits and its rights."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ HOSTS = Path("/proc/version").read_text()
 
 @functools.cache
 def with_gvisor() -> Facts | str:
-    """What this host's podman needs, if it has gVisor, too. As root, it is installed if it is missing."""
+    """Return the engine of this host if it has gVisor, too. As root, it is installed if it is missing."""
     facts = found()
     if isinstance(facts, str):
         return facts

@@ -13,6 +13,7 @@ from rota.runtime.container.images import qualified
 from rota.runtime.interface import Refused
 from tests.runtime_container.conftest import podman
 from tests.runtime_container.registry import Registry
+from tests.until import until_async
 
 WANTING = 5
 
@@ -77,9 +78,7 @@ async def test_who_gives_up_does_not_end_the_pull_for_the_others(engine: Engine,
     registry.may_answer.clear()
     try:
         first, second = (asyncio.create_task(engine.ensure_image(name)) for _ in range(2))
-        async with asyncio.timeout(20):
-            while not registry.asked:
-                await asyncio.sleep(0.01)
+        await until_async(lambda: registry.asked, "the registry was not asked")
         first.cancel()
         registry.may_answer.set()
         await second

@@ -45,7 +45,7 @@ class Box:
         )
 
     def shell(self, script: str, **options: Any) -> str:
-        """What a script says, on either stream."""
+        """Return the output of a script, on either stream."""
         done = self.run("/bin/sh", "-c", script, **options)
         return done.stdout + done.stderr
 

@@ -1,11 +1,10 @@
-"""Whether a sandbox can be had, said with the reason."""
+"""The availability of a sandbox, with the reason if there is none."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from rota.runtime.keeper.kernel import is_alive, start_time_of
 from rota.runtime.sandbox import SandboxUnavailable, available, command, own, system, uid_of
 from rota.runtime.sandbox.identity import UID_COUNT, UID_FIRST
+from tests.until import until
 
 ORDINARY_UID = "54321"
 
@@ -62,10 +62,12 @@ def test_a_trial_that_hangs_is_ended_with_all_that_it_has_begun(
         found = available()
         assert not found.ok and "timed out" in found.why_not
     child = int(begun.read_text())
-    deadline = time.monotonic() + 60
-    while (began := start_time_of(child)) is not None and is_alive(child, began):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+
+    def has_ended() -> bool:
+        began = start_time_of(child)
+        return began is None or not is_alive(child, began)
+
+    until(has_ended, f"process {child}, which the trial had begun, goes on")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes an ordinary user, which takes root")

@@ -1,4 +1,4 @@
-"""How a sandbox ends, and that nothing of it stays."""
+"""The end of a sandbox, after which nothing of it stays."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DAEMON = (
 
 
 def hangs_up(process: subprocess.Popen[str]) -> str:
-    """What is left to read, once nobody holds the other end: every process that could write to it has ended."""
+    """Read the rest, once nobody holds the other end: every process that could write to it has ended."""
     assert process.stdout is not None
     readable, _, _ = select.select([process.stdout], [], [], SECONDS_MAX)
     assert readable

@@ -1,4 +1,4 @@
-"""What is seen from inside a sandbox, and what is not."""
+"""The view from inside a sandbox."""
 
 from __future__ import annotations
 

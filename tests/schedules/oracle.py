@@ -34,9 +34,9 @@ class Minute(NamedTuple):
 
     time: int
     wall: datetime
-    """What the wall clock shows."""
+    """The time that the wall clock shows."""
     new: tuple[datetime, ...]
-    """What it shows for the first time, or has jumped over."""
+    """The times that it shows for the first time, or has jumped over."""
 
 
 @lru_cache(maxsize=4)

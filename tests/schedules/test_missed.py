@@ -1,4 +1,4 @@
-"""What becomes of ticks that came due while nobody was there to fire them."""
+"""Ticks that came due while no server was there to fire them."""
 
 from __future__ import annotations
 

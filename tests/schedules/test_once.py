@@ -33,7 +33,7 @@ KILLS = int(os.environ.get("ROTA_SCHEDULE_KILLS", amount(2, 20)))
 SCHEDULES = 40
 MISSED_MINUTES = 90
 LOOKS_MAX = 4
-"""How often somebody asks the server something before it is killed: so it has gone on for a while, or not."""
+"""The number of requests before the server is killed: so it has gone on for a while, or not."""
 PATIENCE_SECONDS = 60.0
 SETTLE_TURNS = 200
 TICKS = 12

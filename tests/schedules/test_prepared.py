@@ -31,7 +31,7 @@ def ready(controller: Schedules) -> int:
 
 
 async def fired(scene: Scene) -> list[str]:
-    """Of which schedules there are Tasks."""
+    """Return the schedules of which there are Tasks."""
     return sorted(task.metadata.annotations[SCHEDULE_NAME] for task in await scene.tasks())
 
 

@@ -1,4 +1,4 @@
-"""What a run is told of its schedule."""
+"""The variables that a run gets from its schedule."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ POOLS = "/apis/rota.dev/v1alpha1/namespaces/default/workerpools"
 
 @dataclass
 class Reply:
-    """What came back."""
+    """An answer of the server."""
 
     status: int
     headers: dict[str, str]

@@ -1,4 +1,4 @@
-"""What somebody writes with kr8s: a program of its own, since kr8s leaves connections open until its process ends.
+"""A user's program with kr8s, run as a process since kr8s leaves connections open until its process ends.
 
 python -m tests.server.kr8s_program KUBECONFIG
 """
@@ -12,9 +12,11 @@ from typing import Any
 import kr8s.asyncio
 from kr8s.asyncio.objects import new_class
 
+from tests.until import until_async
+
 SECONDS_MAX = 60
 Kr8s = Any
-"""Of kr8s, whose objects have the fields of what they stand for."""
+"""An object of kr8s, which has the fields of the stored one."""
 
 
 async def pool(api: Kr8s, name: str, replicas: int = 1) -> Kr8s:
@@ -26,9 +28,8 @@ async def pool(api: Kr8s, name: str, replicas: int = 1) -> Kr8s:
 
 
 async def ready(made: Kr8s) -> None:
-    while "status" not in made.raw:  # It does not wait for one that has no status yet.
-        await asyncio.sleep(0.05)
-        await made.refresh()
+    # It does not wait for one that has no status yet.
+    await until_async(lambda: "status" in made.raw or made.refresh(), lambda: made.raw)
     await made.wait("condition=Ready", timeout=SECONDS_MAX)
 
 

@@ -1,4 +1,4 @@
-"""Who may do what: every scope, verb and kind, in one's own place and in others'."""
+"""The rights of every scope, for each verb and kind, in one's own namespace and in others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cluster has beside Rota's kinds: their definitions, to read, and kinds of which there are none here."""
+"""Definitions of kinds, which can be read, and kinds of a cluster of which there are no objects here."""
 
 from __future__ import annotations
 

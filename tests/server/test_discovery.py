@@ -27,7 +27,7 @@ RECORDED = {
     "kubernetes client for Python": "application/json",
     "curl": "*/*",
 }
-"""What each sends as Accept when it asks `/api` and `/apis`."""
+"""The Accept header of each client when it asks `/api` and `/apis`."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 
 
 async def resources(server: Server, accept: str) -> set[tuple[str, str, str]]:
-    """What a client that sends this finds: group, version and resource. It reads the answer by its content type."""
+    """Return the group, version and resource that a client which sends this finds. Its type says how to read it."""
     found: set[tuple[str, str, str]] = set()
     for path in ("/api", "/apis"):
         answer = await server.ask("GET", f"{path}?timeout=32s", headers={"Accept": accept})

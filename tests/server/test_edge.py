@@ -311,7 +311,7 @@ def test_what_was_answered_is_there_after_a_crash_and_nothing_is_there_twice(tmp
 
 
 def _curl(address: str, body: Any) -> Any:
-    """What a patient sender is answered."""
+    """Return the answer that a patient sender gets."""
     done = _curling(address, body, "--fail", "--retry", "20", "--retry-delay", "1")
     said, _ = done.communicate(timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, said

@@ -1,4 +1,4 @@
-"""What a connection leaves behind: nothing that waits for the garbage collector, which comes once in many requests."""
+"""A closed connection leaves nothing for the garbage collector, which comes once in many requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far somebody is in the logs of a function, told as changes."""
+"""The position of a reader in the logs of a function, sent as changes."""
 
 from __future__ import annotations
 

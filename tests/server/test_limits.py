@@ -1,4 +1,4 @@
-"""What a client must not do, and what it hears then."""
+"""Requests beyond the limits, and their answers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from rota.server import app, http_connection, http_server
 from tests.server.conftest import POOLS, Server, parsed, pool
+from tests.until import until_so
 
 
 async def healthy(server: Server) -> None:
@@ -72,9 +73,11 @@ async def test_a_watcher_that_does_not_read_is_cut_off(server: Server, monkeypat
         patch = {"metadata": {"annotations": {"i": str(i)}}}
         merge = {"Content-Type": "application/merge-patch+json"}
         await server.ask("PATCH", f"{POOLS}/a", patch, headers=merge)
-    async with asyncio.timeout(10):
-        while (await server.ask("GET", "/v1/status")).json["connections"] > 1:
-            await asyncio.sleep(http_server.SWEEP_SECONDS / 4)
+
+    async def connections() -> int:
+        return int((await server.ask("GET", "/v1/status")).json["connections"])
+
+    await until_so(connections, lambda count: count <= 1, "one connection")
     writer.transport.abort()
     await healthy(server)
 

@@ -34,7 +34,7 @@ from tests.server.live import Live, live
 CASES_PER_OPERATION = 1
 DEEP_CASES_PER_KIND = amount(3, 30)
 NEGATIVE_ONE_IN = amount(5, 1)
-"""Of the operations with a body, in turn, which has each verb tried with some kinds and nearly each kind with one:
+"""One in so many of the operations with a body, in turn: each verb is tried with some kinds, nearly each kind with one;
 most kinds share the parts that are made wrong, and making them takes longer than sending them."""
 CHECKS = [
     not_a_server_error,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,10 +14,10 @@ from rota.registry import ApiError, Registry
 from rota.server.auth import User
 from rota.server.why import EVENTS_MAX, why
 from rota.store import MemoryStore
-from tests.server.conftest import Server, served
+from tests.server.conftest import Reply, Server, served
+from tests.until import until_so
 
 ADMIN = User("admin", "admin")
-PATIENCE_SECONDS = 20
 RESOURCES = "/apis/rota.dev/v1alpha1/namespaces/default"
 
 
@@ -38,12 +37,14 @@ async def create_chain(server: Server) -> None:
 
 async def told(server: Server, path: str, when: Callable[[Any], bool] = lambda answer: True, token: str = "") -> Any:
     """The answer, once it is one."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            reply = await server.ask("GET", f"/v1/why/{path}", token=token)
-            if reply.status == 200 and when(reply.json):
-                return reply.json
-            assert reply.status in (200, 503), reply.body
+
+    async def ask() -> Reply:
+        reply = await server.ask("GET", f"/v1/why/{path}", token=token)
+        assert reply.status in (200, 503), reply.body
+        return reply
+
+    reply = await until_so(ask, lambda found: found.status == 200 and when(found.json), f"an explanation of {path}")
+    return reply.json
 
 
 async def token_of(server: Server, scope: str, namespace: str = "") -> str:
@@ -77,9 +78,12 @@ async def test_an_object_becomes_ready_when_its_cause_is_gone(server: Server) ->
 
 
 async def test_a_cluster_kind_has_no_namespace(server: Server) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while (reply := await server.ask("GET", "/v1/why/instancetypes/d1-standard-2")).status != 200:
-            assert reply.status in (404, 503)
+    async def ask() -> Reply:
+        reply = await server.ask("GET", "/v1/why/instancetypes/d1-standard-2")
+        assert reply.status in (200, 404, 503)
+        return reply
+
+    reply = await until_so(ask, lambda found: found.status == 200, "an answer")
     assert reply.json["step"]["name"] == "InstanceType/d1-standard-2"
     assert (await server.ask("GET", "/v1/why/instancetypes/default/d1-standard-2")).status == 404
     assert (await server.ask("GET", "/v1/why/tasks/build")).status == 404

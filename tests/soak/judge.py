@@ -28,7 +28,7 @@ LONG_SECONDS = 600.0
 """From so long a run on, memory is judged closely: by then caches and rings are full."""
 PACKAGE = "rota."
 POOLS_MAX = 4
-"""Of the load, at a time."""
+"""The pools of the load at a time."""
 
 
 class Rule(NamedTuple):
@@ -71,12 +71,12 @@ BOUNDED = {
 
 
 class Sample(NamedTuple):
-    """What was measured at one moment."""
+    """The measures of one moment."""
 
     seconds: float
     """Since the run began."""
     age: float
-    """Of the server's process, in seconds."""
+    """The age of the server's process, in seconds."""
     measures: Mapping[str, float]
     tables: Mapping[str, int]
 
@@ -120,7 +120,7 @@ def _judged(name: str, values: Sequence[float], rule: Rule) -> Growth | None:
 
 
 def bound_of(table: str) -> float:
-    """How many entries a table may have whatever happens; 0: it must not grow at all."""
+    """Return how many entries a table may have whatever happens; 0: it must not grow at all."""
     if not table.endswith("()"):
         return BOUNDED.get(table, 0)
     # A cache of a function says itself how large it may become.

@@ -25,7 +25,7 @@ from rota.registry import ApiError
 API = "rota.dev/v1alpha1"
 CALLERS = 2
 CALLS_PER_SECOND = 20.0
-"""Of each caller."""
+"""The rate of each caller."""
 FILL_CALLS = KEPT_MAX + 3 * DELETED_AT_ONCE
 """From so many calls on, the oldest are taken away. Until then they are made as fast as they can be."""
 TICKING = 5
@@ -88,7 +88,7 @@ class Load:
 
     @property
     def is_filled(self) -> bool:
-        """Whether as many calls were made as are kept."""
+        """Return whether as many calls were made as are kept."""
         return self.done["call"] >= FILL_CALLS
 
     async def end(self) -> None:
@@ -144,7 +144,7 @@ class Load:
         assert await self._answer("steady") == {"version": 0}
 
     async def _answer(self, function: str) -> Any:
-        """What a function returns."""
+        """Return the answer of a function."""
         path = f"/{self.namespace}/{function}/"
         edge = json.loads((self.home / "server.json").read_bytes())["edge"]
         reader, writer = await asyncio.open_connection("127.0.0.1", int(edge.rpartition(":")[2]))
@@ -190,7 +190,7 @@ class Load:
             await client.delete(Claim, name)
 
     async def _schedule_run(self, client: Client, number: int) -> None:
-        """What `rota schedule run` does."""
+        """Do as `rota schedule run`."""
         found = await client.get(Schedule, "by-hand")
         name = manual_name(found, f"{number:x}-{time.time_ns():x}"[-8:])
         await client.create(task_of(found, int(time.time()), name, MANUAL))
@@ -243,7 +243,7 @@ async def until(so: Callable[[], Awaitable[Any]]) -> None:
 
 
 async def _is(client: Client, kind: Any, name: str, so: Callable[[Any], Any]) -> bool:
-    """Whether an object is like that, or gone: schedules delete the oldest of their runs."""
+    """Return whether an object is like that, or gone: schedules delete the oldest of their runs."""
     try:
         return bool(so(await client.get(kind, name)))
     except ApiError as error:

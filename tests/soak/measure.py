@@ -1,4 +1,4 @@
-"""What a server, its keeper and its home take up at one moment."""
+"""The memory, disk and descriptors of a server, its keeper and its home at one moment."""
 
 from __future__ import annotations
 

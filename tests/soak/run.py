@@ -20,14 +20,15 @@ from rota.registry import ApiError
 from tests.soak.judge import BOUNDED, SAMPLES_MIN, Growth, Sample, grown
 from tests.soak.load import Load
 from tests.soak.measure import NoServerError, measures, server_pid, tables
+from tests.until import until_async
 
 ROTA = str(Path(sys.executable).parent / "rota")
 COMMAND_SECONDS_MAX = 120.0
 WARM_SHARE, WARM_SECONDS_MAX = 0.25, 600.0
 FILL_SECONDS_MAX = 300.0
-"""How long a slow machine may take to make as many calls as are kept."""
+"""The time in which a slow machine makes as many calls as are kept."""
 SAMPLES = 120
-"""Of a run, unless that would be more than one in so many seconds."""
+"""The number of samples of a run, unless they would be closer than SAMPLE_SECONDS_MIN."""
 SAMPLE_SECONDS_MIN = 2.0
 SHOWN_MAX = 24
 COLUMNS = ("memory_mb", "keeper_mb", "descriptors", "threads", "processes", "files", "store_mb")
@@ -36,7 +37,7 @@ Say = Callable[[str], None]
 
 
 class Report(NamedTuple):
-    """How a run went."""
+    """The result of a run."""
 
     steady: list[Sample]
     """Between warm-up and the restarts at the end."""
@@ -71,7 +72,7 @@ class Report(NamedTuple):
 
 
 def entries(sample: Sample) -> int:
-    """Of all tables that must not fill up."""
+    """Return the number of entries of all tables that must not fill up."""
     return sum(size for name, size in sample.tables.items() if name not in BOUNDED and not name.endswith("()"))
 
 
@@ -92,12 +93,10 @@ class Server:
         self._begun()
 
     async def kill(self) -> None:
-        """What it ran goes on, and the next server takes it up."""
+        """Kill the server. Its instances go on, and the next server adopts them."""
         pid = server_pid(self.home)
         os.kill(pid, signal.SIGKILL)
-        async with asyncio.timeout(COMMAND_SECONDS_MAX):
-            while _is_alive(pid):
-                await asyncio.sleep(0.05)
+        await until_async(lambda: not _is_alive(pid), f"server {pid} goes on", seconds=COMMAND_SECONDS_MAX)
         await self.start()
 
     async def restart(self) -> None:

@@ -14,6 +14,7 @@ from tests.soak.judge import bound_of
 from tests.soak.load import Load
 from tests.soak.measure import metrics, table_sizes
 from tests.soak.run import serving
+from tests.until import until_so
 
 ROUNDS = 2
 SETTLE_SECONDS = 60.0
@@ -34,11 +35,13 @@ async def test_what_has_left_the_store_has_left_every_table(tmp_path: Path) -> N
         before = await _settled(server.home)
         for namespace in ("second", "third"):
             await Load(server.home, namespace).come_and_go(ROUNDS)
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while (left := _grown(before, await _sizes(server.home))) and time.monotonic() < deadline:
-            await asyncio.sleep(LOOK_SECONDS)
+
+        async def left() -> dict[str, tuple[int, int]]:
+            return _grown(before, await _sizes(server.home))
+
+        none = "no table that has grown"
+        await until_so(left, lambda found: not found, none, seconds=SETTLE_SECONDS, poll_seconds=LOOK_SECONDS)
         counted = await _metrics(server.home)
-    assert not left, left
     assert [line for line in counted.splitlines() if 'namespace="second"' in line or 'namespace="third"' in line] == []
 
 
@@ -57,7 +60,7 @@ async def _settled(home: Path) -> dict[str, int]:
 
 
 async def _sizes(home: Path) -> dict[str, int]:
-    """Of the tables that must not grow. Caches of functions have bounds, or an entry for each type."""
+    """Return the sizes of tables that must not grow. Caches of functions have bounds, or an entry for each type."""
     found = table_sizes(await _metrics(home))
     return {
         name: size

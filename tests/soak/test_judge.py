@@ -1,4 +1,4 @@
-"""What is taken for growth, and what is not."""
+"""The difference between growth and noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the how-to shows is accepted as it is shown."""
+"""The examples of the how-to are accepted as they are."""
 
 from __future__ import annotations
 

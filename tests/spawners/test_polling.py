@@ -1,4 +1,4 @@
-"""What is asked of an API, and what its answers come to: proper ones, and others."""
+"""Requests to an API, and the meaning of its answers: proper ones, and others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which items had a task, within a bound."""
+"""The record of items that had a task, within a bound."""
 
 from __future__ import annotations
 

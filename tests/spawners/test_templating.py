@@ -1,4 +1,4 @@
-"""What an item says, put into a task: once, as data, or not at all."""
+"""The text of an item, put into a task: once, as data, or not at all."""
 
 from __future__ import annotations
 

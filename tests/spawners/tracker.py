@@ -62,7 +62,7 @@ class Tracker:
         """As they are listed: what changed last comes first."""
         self.asked: list[Asked] = []
         self.script: list[Reply | Misbehaviour] = []
-        """What comes first, one for each request; then it behaves."""
+        """The first answers, one for each request; after them it behaves."""
         self.has_etags = True
         self.always: dict[str, str] = {}
         """Headers of every proper answer."""

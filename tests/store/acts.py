@@ -1,4 +1,4 @@
-"""What tests do to a store, in one word each."""
+"""The operations of tests on a store, in one word each."""
 
 from __future__ import annotations
 

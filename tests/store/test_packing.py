@@ -1,4 +1,4 @@
-"""What has not been written for a while takes little room, and is read as if nothing had happened."""
+"""Objects that were not written for a while take little room, and are read as before."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def noise(chance: random.Random) -> Entry:
 
 
 def kept_bytes(store: Store) -> int:
-    """What the objects themselves take."""
+    """Return the bytes that the objects themselves take."""
     kept = store._objects.live.values()
     return sum(len(one.packed) if isinstance(one, Packed) else len(one.value) for one in kept)
 

@@ -25,7 +25,7 @@ from tests.until import until_async
 
 BEAT_SECONDS = 0.05
 ANSWER_SECONDS = 0.5
-"""How long a client waits for an answer of which there is no sign."""
+"""The patience of a client with a server that gives no sign of an answer."""
 PATIENCE_SECONDS = 30.0
 
 
@@ -62,7 +62,7 @@ async def client(wire: Wire, server: Server) -> AsyncIterator[Client]:
 
 
 class Followed:
-    """What has come of something that is followed."""
+    """The text that has come from a stream."""
 
     def __init__(self, coming: AsyncGenerator[bytes, None]) -> None:
         self.text = b""

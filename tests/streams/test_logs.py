@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +18,7 @@ from tests.server.conftest import Server, served
 from tests.server.test_why import create
 from tests.streams.conftest import ANSWER_SECONDS, Followed, client_on, followed, until_silent
 from tests.streams.wire import Wire, wired
-from tests.until import until_async
+from tests.until import until_async, until_so
 
 API = "rota.dev/v1alpha1"
 
@@ -69,16 +68,14 @@ async def instance_of(client: Client, server: Server) -> InstanceWriter:
     template = {"containers": [container], "isolation": "none", "terminationGracePeriodSeconds": 0}
     body = {"apiVersion": API, "kind": "WorkerPool", "metadata": {"name": "boxes"}}
     await client.create({**body, "spec": {"replicas": 1, "template": template}})
-    found: list[Instance] = []
 
-    async def looked() -> None:
-        while not found or found[0].status is None or found[0].status.phase != "Idle":
-            found[:] = (await client.list(Instance)).items
-            await asyncio.sleep(0.02)
+    async def instances() -> list[Instance]:
+        return list((await client.list(Instance)).items)
 
-    async with asyncio.timeout(60):
-        await looked()
-    return InstanceWriter(server.home, found[0])
+    def is_idle(found: list[Instance]) -> bool:
+        return bool(found) and found[0].status is not None and found[0].status.phase == "Idle"
+
+    return InstanceWriter(server.home, (await until_so(instances, is_idle, "an idle instance"))[0])
 
 
 @pytest.fixture(params=["task", "instance"])

@@ -29,7 +29,7 @@ from tests.until import until_async
 
 API = "rota.dev/v1alpha1"
 LONG_SECONDS = 1000.0
-"""What a caller is ready to wait, and no test is."""
+"""A patience of callers that no test has."""
 
 
 def pool(replicas: int) -> dict[str, object]:
@@ -169,8 +169,7 @@ async def test_a_watch_goes_on_after_a_cut_and_tells_each_change_once(
         for name in ("two", "three"):
             wire.cut()
             await direct.create({**config, "metadata": {"name": name}})
-            while name not in seen:
-                await asyncio.sleep(0.005)
+            await until_async(lambda name=name: name in seen, lambda: f"seen: {seen}")  # type: ignore[misc]
         assert seen == ["one", "two", "three"]
     finally:
         watching.cancel()

@@ -39,7 +39,7 @@ class Wire:
         self._passing.clear()
 
     def thaw(self) -> None:
-        """Those that were frozen stay so; from now on others pass."""
+        """Let new connections pass. Those that were frozen stay frozen."""
         for way in self._ways:
             way.cancel()
         self._passing.set()

@@ -36,7 +36,7 @@ ALL_REASONS = ["Failed", "Timeout", "WorkerLost"]
 
 
 class Effects:
-    """What attempts have left: a line each in a file, where they can write one, else a line in the task's log."""
+    """The effects of attempts: a line each in a file, where they can write one, else a line in the task's log."""
 
     def __init__(self, folder: Path, logs: Path) -> None:
         self.file = folder / "effects"
@@ -48,7 +48,7 @@ class Effects:
         return f'{line}; sleep {seconds}; echo "::rota output attempt=$ROTA_ATTEMPT"; exit {code}'
 
     def count(self) -> Counter[str]:
-        """How often each attempt has left one."""
+        """Return how many effects each attempt has left."""
         found = Counter(self.file.read_text().split()) if self.file.exists() else Counter()
         for log in self._logs.glob("*.log"):
             lines = log.read_text(errors="replace").splitlines()
@@ -68,9 +68,9 @@ class Storm(World):
         self.made: list[str] = []
         """The names of all tasks that there ever were."""
         self.brief: set[str] = set()
-        """Those that were deleted, or are when they are over."""
+        """Tasks that were deleted, or will be when they are over."""
         self.done: Counter[str] = Counter()
-        """What happened beside kills."""
+        """Events other than kills."""
 
     # What is asked for.
 
@@ -176,7 +176,7 @@ class Storm(World):
         return sorted(name for name, one in self.tasks().items() if not is_over(one))
 
     def commands(self) -> list[str]:
-        """What tasks run, beside what is there for them."""
+        """Return the commands of running tasks, without the agents, boxes and runners around them."""
         return [
             one.command
             for one in self.processes()
@@ -214,7 +214,7 @@ class Storm(World):
         self.until(self.is_settled, SETTLE_SECONDS)
 
     def _are_all_over(self) -> bool:
-        """Whether they are. One that waits for what was deleted waits until that is made anew: it is cancelled."""
+        """Return whether all tasks are over. A task that waits for a deleted one would never end: it is cancelled."""
         tasks = self.tasks()
         for name, one in tasks.items():
             if one.get("status", {}).get("reason") == "DependencyNotFound" and not is_over(one):

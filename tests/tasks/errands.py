@@ -16,7 +16,7 @@ SECONDS_MAX = 30.0
 
 
 class Errands:
-    """What a runner is asked to do, and what it says came of it. Nothing is acknowledged unless a test does."""
+    """The jobs of a runner, and the outcomes that it reports. Nothing is acknowledged unless a test does."""
 
     def __init__(self, site: Site, folder: Path) -> None:
         self.site = site
@@ -52,7 +52,7 @@ class Errands:
         assert self.site.runners.send(SUBJECT, message)
 
     async def outcome(self, id_: str, number: int = 1) -> Outcome:
-        """How an attempt ended, when that has been told so many times."""
+        """Return the outcome of an attempt, when it was reported so many times."""
         async with asyncio.timeout(SECONDS_MAX):
             while len(found := [one for one in self.outcomes if one.id == id_]) < number:
                 self._news.clear()

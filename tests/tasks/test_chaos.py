@@ -37,7 +37,7 @@ STEPS: dict[str, tuple[int, Step]] = {
     "scale": (1, Storm.scale),
     "restart": (1, Storm.restart),
 }
-"""What happens, and how often beside the others."""
+"""Events, each with its weight."""
 
 pytestmark = pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox can be made here")
 
@@ -77,7 +77,7 @@ def test_whatever_is_killed_every_task_ends_and_each_attempt_did_its_work_at_mos
 
 
 def _is_accounted_for(task: Any, effects: Counter[str]) -> None:
-    """What its status says of its attempts is what there is of them."""
+    """Assert that the status of a task has all of its attempts, and no others."""
     status, uid = task["status"], task["metadata"]["uid"]
     attempts, tries = status.get("attempts", []), status.get("tries", 0)
     assert is_over(task) and len(attempts) == min(tries, ATTEMPTS_MAX), task

@@ -14,7 +14,7 @@ from tests.workers.running import SUBJECT
 
 
 class News:
-    """What a runner says of its jobs."""
+    """The news of a runner about its jobs."""
 
     def __init__(self, errands: Errands) -> None:
         self.all: list[JobNews] = []

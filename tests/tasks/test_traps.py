@@ -1,4 +1,4 @@
-"""What others fell into with tasks on workers that stay. More of it, where controllers are at fault, is beside them."""
+"""Faults of other systems with tasks on workers that stay. Those of controllers are tested beside these."""
 
 from __future__ import annotations
 

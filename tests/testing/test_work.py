@@ -298,7 +298,7 @@ def test_what_a_jump_of_time_has_missed_is_caught_up_with() -> None:
 
 
 def an_hour() -> list[str]:
-    """What happens in an hour in which everything of the project is used."""
+    """Use everything of the project for an hour."""
     with Project(SHOP, at=MARCH) as project:
         project.on("workers", takes=timedelta(minutes=3))
         project.apply(on_workers("build"))

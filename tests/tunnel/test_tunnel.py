@@ -448,16 +448,20 @@ async def test_a_cell_does_not_take_more_than_it_can(both: Both, monkeypatch: py
 
 async def settled(count: Callable[[], int]) -> int:
     """Wait until it is not counted any further. Returns the count."""
-    before = -1
-    while count() != before or not before:
-        before = count()
-        assert before < 64 * MIB, "it goes on and on"
-        await asyncio.sleep(0.25)
-    return before
+    last = -1
+
+    def stands_still() -> int:
+        nonlocal last
+        before, last = last, count()
+        assert last < 64 * MIB, "it goes on and on"
+        return last if last == before else 0
+
+    # Nothing says that no more comes: it has come to an end when nothing has come for a quarter of a second.
+    return int(await until_async(stands_still, lambda: f"{last} so far", poll_seconds=0.25))
 
 
 async def test_who_does_not_read_makes_the_cell_wait(both: Both) -> None:
-    """Of an endless file, no more is in flight than the buffers of two connections and of the tunnel hold."""
+    """An endless file has no more in flight than the buffers of two connections and of the tunnel hold."""
     both.connect()
     await both.connected()
     produced = 0

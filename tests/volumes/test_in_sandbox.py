@@ -1,4 +1,4 @@
-"""What an instance sees of its volumes."""
+"""The view that an instance has of its volumes."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def held(folder: Path) -> dict[str, bytes]:
 
 
 def state(folder: Path) -> list[tuple[str, int, int, int]]:
-    """What a write to anything would change."""
+    """Return everything that a write would change."""
     found = [(path.name, path.lstat()) for path in (folder, *sorted(folder.iterdir()))]
     return [(name, stat_.st_ino, stat_.st_mtime_ns, stat_.st_ctime_ns) for name, stat_ in found]
 

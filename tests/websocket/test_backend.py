@@ -22,6 +22,7 @@ from rota.server.app import refusal
 from rota.server.http import Answer, Request, Response
 from rota.server.http_server import HttpServer
 from rota.server.upgrade import Upgrade
+from tests.until import until_async, until_so
 from tests.websocket.conftest import echo
 
 
@@ -107,9 +108,7 @@ async def test_a_client_that_does_not_hang_up_is_cut_when_the_server_stops(secur
     raw = socket.create_connection(("127.0.0.1", secure.port))
     with await asyncio.to_thread(trusted.wrap_socket, raw, server_hostname="localhost") as client:
         await asyncio.to_thread(client.sendall, b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        async with asyncio.timeout(10):
-            while not secure.seen:
-                await asyncio.sleep(0.01)
+        await until_async(lambda: secure.seen, "nothing has come to the server")
         # It was answered, and the server closed its side, which the client never says it has read.
         await secure.http.close(grace_seconds=0)
         assert not secure.http.connections
@@ -195,7 +194,5 @@ async def test_one_that_is_cancelled_while_it_opens_leaves_nothing(secure: Secur
     await asked.wait()
     opening.cancel()
     await asyncio.gather(opening, return_exceptions=True)
-    async with asyncio.timeout(60):
-        while secure.http.connections:
-            await asyncio.sleep(0)
+    await until_so(lambda: secure.http.connections, lambda there: not there, "no connections", poll_seconds=0)
     await backend.close()

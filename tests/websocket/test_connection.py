@@ -11,6 +11,7 @@ import pytest
 
 from rota.client.websocket import Closed, Heartbeat, WebSocket, connection
 from rota.server import upgrade as server_upgrade
+from tests.until import until_so
 from tests.websocket.conftest import Site
 
 HASTY = Heartbeat(0.02, 0.2)
@@ -274,8 +275,7 @@ async def test_it_is_told_once_that_it_began_and_ended(site: Site) -> None:
     websocket = await site.connect()
     assert seen == ["began"]
     await websocket.close()
-    while site.http.connections:
-        await asyncio.sleep(0)
+    await until_so(lambda: site.http.connections, lambda there: not there, "no connections", poll_seconds=0)
     assert seen == ["began", "ended"]
 
 

@@ -61,7 +61,7 @@ class Farm(Live):
         return is_ready and "assignment" not in status and status.get("phase") == "Idle"
 
     def execute(self, name: str, script: str, check: bool = True) -> str:
-        """What a script says that is run in an instance."""
+        """Return the output of a script that is run in an instance."""
         code, said = execute(self.home, name, script)
         assert not check or code == 0, said
         return said
@@ -124,7 +124,7 @@ def runners_of(home: Path) -> dict[str, int]:
 
 
 def environments() -> dict[int, str]:
-    """What each process was started with, as far as it can be read."""
+    """Return the environment of each process, as far as it can be read."""
     found = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:

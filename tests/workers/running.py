@@ -207,7 +207,7 @@ class Site:
         return find(self.places, SUBJECT, Run(self._run, "", 0.0), entry), entry
 
     async def execute(self, *argv: str) -> str:
-        """What a command says that runs in the box, as `rota exec` has it."""
+        """Return the output of a command that runs in the box, as `rota exec` has it."""
         made = inside(*self._entry(), argv, {})
         process = await asyncio.create_subprocess_exec(
             *made.argv, env=made.env, cwd=made.cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
@@ -217,7 +217,7 @@ class Site:
         return said.decode()
 
     def below(self, words: str) -> list[int]:
-        """What runs below the runner and has these words in its command."""
+        """Return the processes below the runner that have these words in their command."""
         assert self.process is not None
         return [pid for pid in descendants_of(self.process.pid) if words in command_of(pid)]
 
@@ -236,7 +236,7 @@ def _send(pids: Sequence[int], number: signal.Signals) -> None:
 
 
 async def end_of(stream: WebSocket) -> Closed:
-    """How a stream ends."""
+    """Read a stream to its end. Returns how it was closed."""
     while True:
         try:
             await stream.receive()

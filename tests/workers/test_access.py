@@ -1,4 +1,4 @@
-"""Who comes in by `/v1/stream`, and what else a worker's token opens: nothing."""
+"""The right to `/v1/stream`, and that a worker's token opens nothing else."""
 
 from __future__ import annotations
 

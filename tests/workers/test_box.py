@@ -23,7 +23,7 @@ from tests.workers.apart import apart
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 DAEMON = "setsid sh -c 'echo $$ > {note}.new; mv {note}.new {note}; exec sleep 1000' >/dev/null 2>&1 &"
 READY = b'\0\0\0\x0b{"ready":1}'
-"""What an agent says first."""
+"""The first message of an agent."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What a person writes and this machine cannot do: refused, or told; and what it can do is done."""
+"""Every field of a worker is honoured on this machine, or refused, or reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers are prepared with, and that no credential is anywhere it need not be."""
+"""The preparation of workers, without a credential anywhere that does not need it."""
 
 from __future__ import annotations
 

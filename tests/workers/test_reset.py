@@ -1,4 +1,4 @@
-"""What a holder leaves behind, and what the next one finds of it."""
+"""The leftovers of a holder, and those that the next holder finds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLEEP = f"sleep {os.getpid()}.{{}}"
 
 
 class Left(NamedTuple):
-    """What a holder does, and the command whose silence says that nothing of it is there."""
+    """The acts of a holder, and the command whose silence says that nothing of them is there."""
 
     plant: str
     look: str
@@ -75,7 +75,7 @@ DAEMON = "(setsid sh -c 'trap \"\" TERM HUP; {}' >/dev/null 2>&1 &)"
 
 
 class Seen(NamedTuple):
-    """What a second holder saw, of each thing that the first one left."""
+    """The traces that a second holder found, of each thing that the first one left."""
 
     found: dict[str, str]
     farm: Farm
@@ -109,7 +109,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
 
 
 def _look(made: Farm, instance: str, things: dict[str, Left]) -> dict[str, str]:
-    """What is found of each."""
+    """Return the traces of each."""
     marked = (f"echo '==={name}'; ({left.look}) 2>/dev/null" for name, left in things.items())
     said = made.execute(instance, "; ".join([*marked, "true"]))
     return {part.partition("\n")[0]: part.partition("\n")[2].strip() for part in said.split("===")[1:]}

@@ -35,7 +35,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
 
 
 def left_of(made: Farm, name: str) -> list[str]:
-    """What is in the home of a pool."""
+    """Return the files in the home of a pool."""
     folders = [made.home / "storage" / "default", made.home / "instances" / "default", made.home / "discarded"]
     return [str(path) for folder in folders if folder.exists() for path in folder.iterdir() if name in path.name]
 

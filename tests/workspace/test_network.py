@@ -76,7 +76,7 @@ async def test_git_is_not_led_elsewhere(make_server: Callable[[], Server], repo:
 
 
 def test_ssh_takes_the_proxy_too(tmp_path: Path) -> None:
-    """What it is given as its ProxyCommand speaks with a server of the list, and with no other."""
+    """Its ProxyCommand connects to a server of the list, and to no other."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=_repeat, args=(listener,), daemon=True).start()
         port = listener.getsockname()[1]

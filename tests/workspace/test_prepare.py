@@ -1,4 +1,4 @@
-"""What a worker finds in its storage, and what never gets there."""
+"""The files that a worker finds in its storage, and those that never get there."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ QUIET_SECONDS = 400
 KEPT, MOVED = "kept", "moved"
 HOUR_SECONDS = 3600.0
 HARMS, MENDS = (0, 0, 1, 1, 4), (1, 2, 4)
-"""How often something is done, drawn for each seed: some do a few things again and again, and others not at all."""
+"""Weights of acts, drawn for each seed: some seeds do a few things again and again, and others not at all."""
 MENDING = ("_heal", "_start", "_resume")
 TURNS_MAX = 120
 """Turns of the loop within which a kill comes: what an apply leads to takes about so many."""
@@ -48,7 +48,7 @@ class Storm:
         self.story = [f"{0:8.2f} reads come late: {late}"] if late else []
         self.acts: Counter[str] = Counter()
         self.trace: list[tuple[int, ...]] = []
-        """How much each side has written, second by second: the same for the same seed."""
+        """The number of writes of each side, second by second: the same for the same seed."""
         self.budget = budget
         self.replicas = {KEPT: 2, MOVED: 1}
         self.version = 0
@@ -293,7 +293,7 @@ class Storm:
         self.fleet.cells[cell].objects.listen((Instance.api,), hear)
 
     def _acting(self) -> Counter[tuple[str, str]]:
-        """What really runs, by workload and city."""
+        """Return the instances that really run, by workload and city."""
         found: Counter[tuple[str, str]] = Counter()
         for name, site in self.fleet.cells.items():
             if site.clock.is_suspended:

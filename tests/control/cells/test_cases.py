@@ -1,4 +1,4 @@
-"""What has gone wrong with hubs, cells and quotas, here or elsewhere, and the test that shows that it does not."""
+"""Faults of hubs, cells and quotas, here or in other systems, each with the test that shows that it does not happen."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ HOUR_SECONDS = 3600.0
 
 
 def acts(fleet: Fleet) -> int:
-    """How many instances do anything. A machine that is suspended does nothing."""
+    """Return the number of instances that do anything. A machine that is suspended does nothing."""
     return sum(
         run.exit is None
         for site in fleet.cells.values()
@@ -227,7 +227,7 @@ def test_a_late_report_of_an_earlier_start_is_not_taken_and_gives_no_rights(flee
 
 
 def test_reports_of_one_cell_are_taken_one_after_the_other(fleet: Fleet) -> None:
-    """Whoever is not answered in time sends the next one while the last is still being written."""
+    """A cell that is not answered in time sends the next report while the last one is still being written."""
     apply(fleet, workload(3, "lhr"))
     line = fleet.lines["lhr-1"]
     line.late = line.repeated = 0.5

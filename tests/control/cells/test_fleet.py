@@ -56,7 +56,7 @@ def ready(fleet: Fleet, name: str = "web") -> int:
 
 
 def agree(fleet: Fleet) -> None:
-    """What the hub knows is what the cells have, to the last field of each status."""
+    """Assert that the hub has exactly the instances of the cells, to the last field of each status."""
     for name, site in fleet.cells.items():
         own = {one.metadata.name: one for one in fleet.instances(site)}
         copies = {one.metadata.name: one for one in fleet.instances(fleet.hub) if one.spec.cell_name == name}
@@ -437,7 +437,7 @@ def moving(replicas: int, *cities: str) -> dict[str, Any]:
 
 
 def acting(fleet: Fleet) -> Counter[int]:
-    """How many instances of each number run, wherever they are."""
+    """Return the number of running instances of each ordinal, wherever they are."""
     found: Counter[int] = Counter()
     for name, site in fleet.cells.items():
         for subject, runs in site.runtime.alive.items():

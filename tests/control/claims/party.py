@@ -36,6 +36,7 @@ from tests.control.running.fake import FakeRuntime
 from tests.control.tasks.crew import Crew
 from tests.engine_loop.loops import World
 from tests.unchecked import stored
+from tests.until import until_async
 
 R = TypeVar("R")
 
@@ -55,9 +56,9 @@ class Racing(LocalBackend):
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
         self.failures: list[ApiError] = []
-        """What comes of the next writes that give an instance to somebody."""
+        """Errors of the next writes that bind an instance."""
         self.is_slow = False
-        """Whether what is written is told a while later."""
+        """If true, writes are answered some turns of the loop later."""
         self.hand_overs = 0
         """The number of writes of instances that were tried."""
         self.meanwhile: Callable[[], None] = lambda: None
@@ -107,9 +108,9 @@ class Party(Crew):
         self.resets: list[str] = []
         """Instances that were made as new by their runner, in order."""
         self.is_slow = False
-        """Whether what is being reset stays so."""
+        """If true, a reset goes on until a test ends it."""
         self.is_deaf = False
-        """Whether it takes time until it is heard that somebody has an instance."""
+        """If true, the news of a hold arrives late."""
         self.unheard: list[tuple[Subject, Hold]] = []
         self.ended: list[str] = []
         """Claims that have lost their instance, as whoever serves them is told."""
@@ -151,7 +152,7 @@ class Party(Crew):
         return True
 
     def lose_box(self, name: str) -> None:
-        """What ran in an instance has ended, and its runner lives."""
+        """End the run of an instance, whose runner lives on."""
         self._reset(self.subject(name))
 
     def _reset(self, subject: Subject) -> None:
@@ -235,7 +236,7 @@ async def phases(world: World) -> dict[str, str]:
 
 
 async def held(world: World) -> dict[str, str]:
-    """Who has which instance, as objects say."""
+    """Return the holder of each instance that has one, as objects say."""
     tasks = (await world.client.list(Task)).items
     on = {one.status.instance_name: one.metadata.name for one in tasks if one.status and one.status.phase == "Running"}
     given = [(one.metadata.name, one.spec.assignment) for one in (await world.client.list(Instance)).items]
@@ -247,25 +248,31 @@ async def held(world: World) -> dict[str, str]:
 
 
 async def answer_of(world: World, asking: Coroutine[Any, Any, R] | asyncio.Future[R]) -> R:
-    """What somebody is answered, as time goes on."""
+    """Let time pass until a caller has its answer. Returns that."""
     answer = asyncio.ensure_future(asking)
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not answer.done():
-            await asyncio.sleep(0)
-            await world.pass_time(STEP_SECONDS)
+
+    async def answered() -> bool:
+        return answer.done()
+
+    await settles(world, answered)
     return answer.result()
 
 
 async def settles(world: World, what: Any) -> None:
     """Go on when something is so. What lost a race is tried again a moment later."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not await what():
-            await asyncio.sleep(0)
-            await world.pass_time(STEP_SECONDS)
+
+    async def so() -> bool:
+        if await what():
+            return True
+        await asyncio.sleep(0)  # Whoever has just asked begins before any time passes.
+        await world.pass_time(STEP_SECONDS)
+        return False
+
+    await until_async(so, lambda: phases(world), seconds=WAIT_SECONDS, poll_seconds=0)
 
 
 def is_clean(party: Party) -> bool:
-    """Whether nothing is kept of claims that are over."""
+    """Return whether nothing is kept of claims that are over."""
     claims: Any = party.claims
     callers = claims.callers
     kept = (

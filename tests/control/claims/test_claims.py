@@ -26,6 +26,7 @@ from tests.control.claims.party import (
     up,
 )
 from tests.engine_loop.loops import START, World
+from tests.until import until_so
 
 
 async def test_a_claim_is_bound_at_once_and_says_to_what(world: World, party: Party) -> None:
@@ -335,7 +336,7 @@ async def test_the_oldest_go_when_too_many_are_kept(
 
 
 async def test_a_cycle_takes_no_more_writes_than_it_must(world: World, party: Party) -> None:
-    """That it is made, that it has an instance, and that it has none any more: one each where that can be.
+    """One write at most for each: the claim is made, has an instance, has none any more.
 
     And two to start what runs anew, which is marked until that is done.
     """
@@ -356,7 +357,7 @@ def _time(seconds: float) -> str:
 async def test_an_instance_is_given_back_although_two_end_its_claim_at_once(
     world: World, party: Party, monkeypatch: pytest.MonkeyPatch, in_between: bool
 ) -> None:
-    """Who has it lets go of it while a controller finds it crashed: one of the two comes too late."""
+    """Its holder releases it while a controller finds it crashed: one of the two comes too late."""
     await up(world, party, reset="Keep")
     await claim(world, "a")
     claiming, found = party.claims, await world.get("Claim", "a")
@@ -381,7 +382,9 @@ async def test_an_instance_is_given_back_although_two_end_its_claim_at_once(
     with pytest.raises(ApiError):
         await crashed
 
-    async with asyncio.timeout(20):
-        while await held(world):
-            await world.pass_time(0.01)
+    async def still_held() -> dict[str, str]:
+        await world.pass_time(0.01)
+        return await held(world)
+
+    await until_so(still_held, lambda holds: not holds, "nobody holds an instance", poll_seconds=0)
     assert (await phases(world))["a"] == "Released"

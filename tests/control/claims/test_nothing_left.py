@@ -22,7 +22,7 @@ OF_WORLD = ("engine.clock.", "client.cache.", "asyncio.", "store.")
 
 
 def sizes(world: World) -> dict[str, int]:
-    """Of the tables of all controllers and of the engine that have any entries."""
+    """Return the sizes of the tables of all controllers and of the engine that have any entries."""
     found = Tables()
     found.add(world.loop)
     return {

@@ -1,4 +1,4 @@
-"""What a claim has of its own: for this hold only."""
+"""Options of a claim: they apply to this hold only."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_what_others_label_meanwhile_is_not_undone(world: World, party: Pa
 
 
 async def test_a_mark_that_is_set_at_the_same_moment_is_not_lost(world: World, party: Party) -> None:
-    """Whoever binds or releases writes its own labels and annotations, and none of others' that it last saw."""
+    """Binding and releasing write their own labels and annotations, and none of others that they read before."""
     await up(world, party, reset="Keep")
     member = next(iter(party.executor.members.values()))
     seen = member.instance

@@ -1,4 +1,4 @@
-"""What becomes of an instance after a hold: nothing of it is left for the next."""
+"""The reset of an instance after a hold: nothing is left for the next holder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def uid(world: World, name: str = "p-0") -> str:
 
 
 async def idle(world: World) -> bool:
-    """Whether all instances are ready, and nobody's."""
+    """Return whether all instances are ready, and nobody holds any."""
     found = (await world.client.list(Instance)).items
     return bool(found) and all(
         one.spec.assignment is None and one.status is not None and one.status.phase == "Idle" for one in found

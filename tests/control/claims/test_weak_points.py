@@ -1,4 +1,4 @@
-"""What went wrong in systems like this one, and does not here."""
+"""Faults of systems like this one that do not happen here."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from tests.control.claims.party import (
     up,
 )
 from tests.engine_loop.loops import World
+from tests.until import until_async
 
 CONFLICT = ApiError(409, "Conflict", "somebody was faster")
 POOL = PoolKey("default", "p")
@@ -200,8 +201,7 @@ async def test_a_cancel_while_it_is_written_down_orphans_nothing(world: World, p
     await up(world, party, reset="Keep")
     party.racing.is_slow = True
     asking = asyncio.create_task(party.claims.callers.open(a_claim("a"), may_wait=True))
-    while not await held(world):
-        await asyncio.sleep(0)
+    await until_async(lambda: held(world), "nobody holds an instance", poll_seconds=0)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     party.racing.is_slow = False

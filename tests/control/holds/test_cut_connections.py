@@ -28,7 +28,7 @@ from tests.control.running.fake import FakeRuntime
 from tests.engine_loop.loops import World
 
 Matches = Callable[[Sequence[Operation]], bool]
-"""Whether it is these writes whose answer is lost."""
+"""A predicate for writes: the answer of those that match is lost."""
 
 
 def assigns(kind: str) -> Matches:
@@ -69,9 +69,9 @@ class Remote(LocalBackend):
         self.cuts: list[Matches] = []
         """The writes whose answers are lost, once each."""
         self.lands = True
-        """Whether those are carried out."""
+        """If true, the writes whose answer is lost are carried out."""
         self.restarts = False
-        """Whether the next copy of such a write is refused for now, and the two reads after that fail as well."""
+        """If true, the next copy of such a write is refused for now, and the two reads after that fail as well."""
         self._refuses: list[Matches] = []
         self._read_failures: list[Exception] = []
 

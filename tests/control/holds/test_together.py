@@ -1,4 +1,4 @@
-"""What is decided in one turn of the event loop goes into one commit."""
+"""Decisions of one turn of the event loop go into one commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which instances stay where any ordinals will do."""
+"""The instances that stay where any ordinals will do."""
 
 from __future__ import annotations
 

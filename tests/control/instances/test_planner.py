@@ -1,4 +1,4 @@
-"""What the planner does, a rule at a time."""
+"""The planner, a rule at a time."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class World:
         return free[: max(0, self.desired.replicas - len(taken))]
 
     def _check_surplus(self, made: Plan) -> None:
-        """Whoever works is bothered for the number's sake only if more work than may be there."""
+        """Assert that busy instances go for the number's sake only if more are busy than there may be."""
         held = {name for name, one in self.instances.items() if one.spec.assignment and not is_leaving(one)}
         wanted = self.desired.template_hash
         bothered = {
@@ -173,7 +173,7 @@ class World:
                     self.delete(name)
 
     def _take_over(self, ordinal: int) -> None:
-        """What is made takes the place of one that is gone, under another ordinal where any will do."""
+        """Let a new instance take the place of one that is gone, under another ordinal where any will do."""
         taken = {one.spec.ordinal for one in self.instances.values()}
         left = sorted(self.down_by_us - taken)
         if self.desired.sparse and left and ordinal not in left:
@@ -200,7 +200,7 @@ class World:
         return self.desired.sparse and sum(map(is_ready, others)) >= self.desired.replicas - allowed
 
     def _is_wanted(self, instance: Instance, why: Why) -> bool:
-        """Whether there should be one in the place of one that goes."""
+        """Return whether there should be an instance in the place of one that goes."""
         if not self.desired.sparse:
             return instance.spec.ordinal < self.desired.replicas
         staying = sum(not is_leaving(one) for one in self.instances.values())

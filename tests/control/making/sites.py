@@ -26,9 +26,9 @@ from rota.runtime.keeper.client import Keeper
 from rota.runtime.local import LocalRuntime
 from rota.store import MemoryStore
 from tests.control.running.fake import FakeRuntime
+from tests.until import until_async
 
 PATIENCE_SECONDS = 20.0
-POLL_SECONDS = 0.01
 MARK = "MARK"
 STUBBORN = "stubborn"
 
@@ -210,14 +210,17 @@ class ProcessSite:
 
     async def _opened(self, obj: Instance, container: str) -> int:
         fifo = self._fifo(obj.metadata.uid, container)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while fifo not in self._open:
+
+        def is_open() -> bool:
+            if fifo not in self._open:
                 try:
                     self._open[fifo] = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
                 except OSError as error:
                     if error.errno != errno.ENXIO:
                         raise
-                    await asyncio.sleep(POLL_SECONDS)  # Nobody reads yet.
+            return fifo in self._open
+
+        await until_async(is_open, f"nobody reads {fifo.name}", seconds=PATIENCE_SECONDS)
         return self._open[fifo]
 
     async def is_alive(self, obj: Instance) -> bool:
@@ -225,9 +228,15 @@ class ProcessSite:
 
     async def environment(self, obj: Instance) -> dict[str, str]:
         # One that is just being executed has no environment to be found by.
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while (found := next(_environments(obj), None)) is None:
-                await asyncio.sleep(POLL_SECONDS)
+        found: dict[str, str] | None = None
+
+        def is_found() -> bool:
+            nonlocal found
+            found = next(_environments(obj), None)
+            return found is not None
+
+        await until_async(is_found, "no process of it is found", seconds=PATIENCE_SECONDS)
+        assert found is not None
         return found
 
     def set_policy(self, policy: Policy) -> None:

@@ -1,4 +1,4 @@
-"""Who gets how much of a budget."""
+"""The grants from a budget."""
 
 from __future__ import annotations
 

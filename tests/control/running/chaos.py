@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 60.0
 REST_SECONDS = 4.0
 REPLICAS_MAX = 3
 HOLD_SECONDS = 1.0
-"""How long a holder waits for a worker that may be just being killed."""
+"""The patience of a holder with a worker that may be just being killed."""
 SCRIPT = (
     # Locks end with whoever has them: one that cannot be had is another instance in the same storage.
     "exec 9>>lock; flock -n 9 || echo $$ >> twice; "
@@ -78,12 +78,12 @@ class World:
         self.turns = {"box": "first", "crew": "first"}
         self.kills: Counter[Sort] = Counter()
         self.dirtied = 0
-        """How often a holder left something behind."""
+        """The number of times that a holder left something behind."""
         self.marks: dict[str, str] = {}
-        """What each storage held when it was first seen."""
+        """The content of each storage when it was first looked at."""
         self._is_brief_there = False
         self.ordinals = dict(self.replicas)
-        """How many of each pool there ever were."""
+        """The largest number of instances that each pool ever had."""
 
     @property
     def seconds(self) -> float:
@@ -292,7 +292,7 @@ class World:
         return "\n".join([said, *(f"{one.pid} {one.command} {one.group}" for one in self.processes())])
 
     def stop(self) -> float:
-        """How long `rota stop` took."""
+        """Stop the server. Returns the seconds that `rota stop` took."""
         began = time.monotonic()
         argv = (ROTA, "stop", "--home", str(self.home))
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)

@@ -36,7 +36,7 @@ STEPS: dict[str, tuple[int, Step]] = {
     "restart": (1, World.restart),
     "rest": (4, World.rest),
 }
-"""What happens, and how often beside the others."""
+"""Events, each with its weight."""
 
 pytestmark = pytest.mark.skipif(not sandbox.available().ok, reason="no sandbox can be made here")
 
@@ -69,7 +69,7 @@ def test_whatever_is_killed_in_the_end_exactly_what_is_wanted_runs_and_nothing_e
 
 
 def _each_runs_once(world: World) -> None:
-    """Of each instance its main process, or its runner with one box and one agent; and no process that is nobody's."""
+    """Assert that each instance has its main process, or its runner with one box and one agent; and no others run."""
     world.until(lambda: _sorts(world) == _wanted_sorts(world))
     groups = world.groups()
     if groups:

@@ -43,7 +43,7 @@ async def names(world: World) -> list[str]:
 
 
 def running(runtime: FakeRuntime) -> dict[str, str]:
-    """What is alive: the command of each instance."""
+    """Return the live processes: the command of each instance."""
     newest = {order.subject: order.argv[0] for order in runtime.orders}
     return {subject.name: newest[subject] for subject, runs in runtime.alive.items() if runs["main"].exit is None}
 

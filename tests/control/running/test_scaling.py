@@ -21,7 +21,7 @@ HELD = {"id": "h", "kind": "Task", "name": "t", "uid": "u", "since": "2024-01-01
 
 
 class Waiters:
-    """Who waits for the instances of a pool, as whoever hands them out says it."""
+    """The requests that wait for the instances of a pool, as the ledger reports them."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -72,7 +72,7 @@ class Scaled:
         await self.world.rest()
 
     async def hold(self, *names: str) -> None:
-        """Those that wait are given these. That they wait no more is known before that they hold something."""
+        """Bind waiting requests to these instances. That they wait no more is known before that they hold something."""
         self.waiters.come(max(0, self.waiters.number - len(names)))
         for name in names:
             await self.world.client.patch(Instance, name, {"spec": {"assignment": HELD}})

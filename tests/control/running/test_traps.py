@@ -1,4 +1,4 @@
-"""What systems of this sort fell into, where no other test has it by name.
+"""Faults of systems of this sort, where no other test names them.
 
 Held elsewhere: names of two owners that are the same, in `test_names`; a table of reasons at every level and none of
 some that counts as ready, in `test_reasons`; a broken instance that blocks its own replacement or scaling down, two of

@@ -46,7 +46,7 @@ class Pool:
         return sorted(name for name, one in self.instances.items() if is_held(one))
 
     def restart(self) -> None:
-        """Whoever sees to the pool is another, who knows nothing."""
+        """Replace the scaler by a new one, which knows nothing."""
         self.autoscaler = Autoscaler(POOL, self.scale)
         self._needs = [(self.world.now, len(self.instances))]
         self.look()

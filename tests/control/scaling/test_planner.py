@@ -1,4 +1,4 @@
-"""How many a pool has that scales by demand, a rule at a time."""
+"""The size of a pool that scales by demand, a rule at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def a_scale(least: int = 0, most: int = 10, **more: Any) -> PoolScale:
 
 
 def replay(scale: PoolScale, *levels: tuple[float, int]) -> Decision:
-    """What is decided when so many were needed at these times."""
+    """Return the decisions when so many were needed at these times."""
     history: History = ()
     for now, level in levels:
         decision = decide(scale, level, history, now)

@@ -1,4 +1,4 @@
-"""What becomes of any schedule in any world: no tick twice, none lost that is promised, all within bounds."""
+"""Any schedule in any world: no tick fires twice, none that is promised is lost, all are within bounds."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Crew(MemoryRunners):
         return not self.is_away and super().send(subject, message)
 
     def finish(self, name: str, reason: Reason = "Succeeded", **more: Any) -> None:
-        """What runs on an instance ends."""
+        """End the attempt on an instance."""
         self.conclude(next(one for one in self._reports if one.name == name), reason, **more)
 
     def running(self) -> dict[str, str]:

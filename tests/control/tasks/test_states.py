@@ -16,7 +16,7 @@ from rota.api.task import TaskStatus
 
 SOURCE = Path(rota.__file__).parent
 STATE = {*TaskStatus.__struct_fields__} - {*ObjectStatus.__struct_fields__}
-"""What the state of a task consists of."""
+"""The parts of the state of a task."""
 
 
 def builders() -> set[str]:

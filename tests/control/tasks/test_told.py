@@ -1,4 +1,4 @@
-"""What somebody is told who asks why a task waits, or what came of it."""
+"""The messages for somebody who asks why a task waits, or how it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many instances, by the use of their CPUs."""
+"""The number of instances, by the use of their CPUs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_as_many_as_bring_the_average_to_the_target(deployments: list[Measured],
 
 
 def test_what_is_not_measured_counts_as_idle_when_there_should_be_more() -> None:
-    """Those that were just added do not answer yet: they must not be added once more."""
+    """Instances that were just added do not answer yet: they must not be added once more."""
     assert needed(50, [Measured(4, 2, 100)]) == 4
 
 

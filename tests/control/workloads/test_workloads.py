@@ -71,7 +71,7 @@ async def workload(world: World) -> Any:
 
 
 def running(runtime: FakeRuntime) -> dict[int, str]:
-    """What is alive: the command of each ordinal."""
+    """Return the live processes: the command of each ordinal."""
     newest = {order.subject: order.argv[0] for order in runtime.orders}
     alive = [subject for subject, runs in runtime.alive.items() if runs["main"].exit is None]
     return {int(subject.name.rpartition("-")[2]): newest[subject] for subject in alive}

@@ -238,7 +238,7 @@ class WebSocket(asyncio.Protocol):
 
     def take_step(self) -> bool:
         """Process some of the frames that wait. Returns whether there are more."""
-        self._heard_at = self._loop.time()
+        self._received_at = self._loop.time()
         if not self._deaf and not self.lost.done():
             self._take(FRAMES_AT_ONCE_MAX)
         else:
