@@ -127,6 +127,8 @@ class Connection(asyncio.Protocol):
             self._linger()
         elif self._may_answer():
             self._answer_next()
+        if self._input.after is not None:
+            self._input.bound_after()
         refused = self._input.refused
         if refused is not None and not self._queue and (not self._busy or self._input.is_last):
             # Nothing is answered after a request that is not valid to its end.

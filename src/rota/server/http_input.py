@@ -126,6 +126,11 @@ class Input:
         """Take nothing more. The client gets this as its last answer, unless there is another refusal."""
         self._parser.refuse(status, message)
 
+    def bound_after(self) -> None:
+        """Refuse what came after a request to upgrade that was not answered at once, if it is too much."""
+        if self.after is not None and len(self.after) > HEAD_BYTES_MAX:
+            self.refuse(400, "a client waits for the answer before it goes on")
+
     def forget(self) -> None:
         """Drop what is not handed over yet."""
         self._unparsed = b""
@@ -184,8 +189,6 @@ class Input:
     def _put_aside(self, data: bytes) -> None:
         """Keep input after a request to upgrade for the WebSocket."""
         self.after = (self.after or b"") + data
-        if len(self.after) > HEAD_BYTES_MAX:
-            self.refuse(400, "a client waits for the answer before it goes on")
 
     # The parser's callbacks.
 
