@@ -15,7 +15,7 @@ from rota.api import Secret
 from rota.registry import Registry
 from rota.registry.options import WatchOptions
 from rota.registry.reading import INITIAL_PAGE_BYTES
-from rota.server import http_connection, objects
+from rota.server import http_connection, http_parsing, objects
 from rota.server import main as server_main
 from rota.server.memory import MIB, Answers, Memory, Payer, payer_at
 from rota.server.shares import Shares
@@ -290,7 +290,7 @@ async def test_to_have_all_of_a_watch_kept_without_reading_it() -> None:
 @pytest.mark.parametrize("name", ["X-Same", "Accept"])
 async def test_to_keep_the_server_busy_with_a_header_that_comes_again(bare: Server, name: str) -> None:
     head = "GET /version HTTP/1.1\r\nHost: localhost\r\n"
-    many = f"{name}: a\r\n" * (http_connection.HEAD_BYTES_MAX // 16)
+    many = f"{name}: a\r\n" * (http_parsing.HEAD_BYTES_MAX // 16)
     assert (await bare.raw(f"{head}{many}\r\n".encode())).status == 431
     few = f"{name}: */*\r\n" * 3
     assert (await bare.raw(f"{head}{few}Connection: close\r\n\r\n".encode())).status == 401

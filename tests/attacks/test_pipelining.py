@@ -13,7 +13,8 @@ import pytest
 
 from rota.client.rounds import STEPS_PER_TURN_MAX
 from rota.server.http import Answer, Request, Response
-from rota.server.http_connection import PARSED_STEP_BYTES, Connection
+from rota.server.http_input import PARSED_STEP_BYTES, REQUEST_SECONDS_MAX
+from rota.server.http_parsing import RequestParser
 from rota.server.http_server import HttpServer
 from rota.server.memory import MIB, Memory
 from rota.server.request_body import Body
@@ -21,7 +22,7 @@ from tests.until import until_async
 
 MANY = 5000
 SOON_SECONDS = 60.0
-SERVER = [tracemalloc.Filter(inclusive=True, filename_pattern="*/http_connection.py")]
+SERVER = [tracemalloc.Filter(inclusive=True, filename_pattern="*/http_*.py")]
 ALIVE_MAX = 200
 """Requests that are parsed, of all that one connection has sent."""
 
@@ -114,7 +115,7 @@ async def test_to_fill_the_memory_with_requests_behind_one_that_waits(site: Site
 
 
 async def test_to_fill_the_memory_with_what_nobody_has_parsed(site: Site) -> None:
-    """Input that waits unparsed on many connections is counted. A client without room for it gets a 429 after its answers."""
+    """Unparsed input of many connections is counted. A client without room for it gets a 429 after its answers."""
     opened = [await site.send(get("/wait") + get("/next") * MANY) for _ in range(60)]
     await until_async(lambda: site.memory.bodies.used > MIB)
     most = site.memory.bodies.used
@@ -139,13 +140,13 @@ async def all_of(reader: asyncio.StreamReader) -> list[tuple[int, bytes]]:
 async def test_to_keep_everybody_waiting_by_bodies_in_small_pieces_on_many_connections(
     site: Site, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
-    connections, count, pieces, on_body = 5, 50_000, Counter[int](), Connection.on_body
+    connections, count, pieces, on_body = 5, 50_000, Counter[int](), RequestParser.on_body
 
-    def counted(self: Connection, body: bytes) -> None:
+    def counted(self: RequestParser, body: bytes) -> None:
         pieces[site.turn] += 1
         on_body(self, body)
 
-    monkeypatch.setattr(Connection, "on_body", counted)
+    monkeypatch.setattr(RequestParser, "on_body", counted)
     chunk = b"1\r\na\r\n"
     head = f"{target} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     body = head + chunk * count + b"0\r\n\r\n"
@@ -194,5 +195,38 @@ async def test_who_has_sent_all_requests_and_says_so_gets_all_answers(site: Site
     writer.write_eof()
     async with asyncio.timeout(SOON_SECONDS):
         assert [await answer(reader) for _ in range(MANY)] == [(200, f"/{i}".encode()) for i in range(MANY)]
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def test_what_is_no_request_does_not_get_the_answer_of_one_that_waits(site: Site) -> None:
+    reader, writer = await site.send(get("/wait") + b"rubbish\r\n\r\n" + get("/after"))
+    await until_async(lambda: site.is_waiting)
+    site.gate.set()
+    async with asyncio.timeout(SOON_SECONDS):
+        assert await answer(reader) == (200, b"waited")
+        assert (await answer(reader))[0] == 400
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def test_what_arrives_too_late_does_not_get_the_answer_of_one_that_waits(site: Site) -> None:
+    reader, writer = await site.send(get("/wait") + b"GET /half")
+    await until_async(lambda: site.is_waiting)
+    (connection,) = site.http.connections
+    connection.check_time(asyncio.get_running_loop().time() + 2 * REQUEST_SECONDS_MAX, idle_seconds_max=0.0)
+    site.gate.set()
+    async with asyncio.timeout(SOON_SECONDS):
+        assert await answer(reader) == (200, b"waited")
+        assert (await answer(reader))[0] == 408
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def test_an_upload_that_is_not_valid_is_refused_while_it_is_read(site: Site) -> None:
+    head = b"PUT /upload HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    reader, writer = await site.send(head + b"2\r\nab\r\n" + b"rubbish\r\n")
+    async with asyncio.timeout(SOON_SECONDS):
+        assert (await answer(reader))[0] == 400
         assert await reader.read() == b""
     writer.close()

@@ -10,7 +10,7 @@ import pytest
 
 from rota.registry import ApiError
 from rota.server import exec as exec_module
-from rota.server import http_connection
+from rota.server import http_parsing
 from tests.attacks.conftest import API, TENANT, Deployer
 from tests.server.conftest import Server, parsed
 
@@ -56,7 +56,7 @@ async def test_to_fill_the_memory_with_trailers(bare: Server, trailers: str, is_
 
 
 async def test_a_body_of_chunks_of_one_byte_is_no_attack(bare: Server) -> None:
-    content = b'{"metadata": {"name": "small"}}' + b" " * 4 * http_connection.HEAD_BYTES_MAX
+    content = b'{"metadata": {"name": "small"}}' + b" " * 4 * http_parsing.HEAD_BYTES_MAX
     head = f"Authorization: Bearer {bare.token}\r\nContent-Type: application/json\r\n"
     start = CHUNKED.format(method="POST", path="/api/v1/namespaces", head=head).encode()
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in content)

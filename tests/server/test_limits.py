@@ -8,7 +8,7 @@ import ssl
 
 import pytest
 
-from rota.server import app, http_connection, http_server
+from rota.server import app, http_connection, http_input, http_parsing, http_server
 from tests.server.conftest import POOLS, Server, parsed, pool
 from tests.until import until_so
 
@@ -41,13 +41,13 @@ async def test_a_chunked_body_that_grows_too_large_is_refused(server: Server) ->
 async def test_a_head_that_is_too_large_is_refused(server: Server) -> None:
     many = "".join(f"X-{i}: {'y' * 1000}\r\n" for i in range(100))
     assert (await server.raw(f"GET / HTTP/1.1\r\nHost: localhost\r\n{many}\r\n".encode())).status == 431
-    endless = b"GET / HTTP/1.1\r\nX-Long: " + b"z" * (http_connection.HEAD_BYTES_MAX + 1)
+    endless = b"GET / HTTP/1.1\r\nX-Long: " + b"z" * (http_parsing.HEAD_BYTES_MAX + 1)
     assert (await server.raw(endless)).status == 431
     await healthy(server)
 
 
 async def test_a_slow_sender_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "REQUEST_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(http_input, "REQUEST_SECONDS_MAX", 0.0)
     reader, writer = await server.connect()
     writer.write(b"GET /version HTTP/1.1\r\nHost: loc")
     assert parsed(await asyncio.wait_for(reader.read(-1), 10)).status == 408

@@ -12,6 +12,7 @@ import msgspec
 from rota.registry import ApiError
 from rota.server.memory import Payer
 from rota.server.request_body import Body
+from rota.server.shares import Shares
 from rota.server.upgrade import Upgrade
 
 QUERY_PARAMETERS_MAX = 100
@@ -76,6 +77,13 @@ class Request:
             self._query = dict(parse_qsl(self.query_text, keep_blank_values=True))
         return self._query
 
+    def release(self, bodies: Shares) -> None:
+        """Release the memory of the body."""
+        if self.held and self.payer is not None:
+            bodies.give_back(self.payer.key, self.held)
+            self.held = 0
+            self.body = b""
+
     def values(self, name: str) -> list[str]:
         """Return all values of a query parameter. Raises TooManyParameters."""
         if name not in self.query:
@@ -120,7 +128,7 @@ def head(status: int, content_type: str, headers: tuple[tuple[str, str], ...], k
         REASONS.get(status, b""),
         content_type.encode("latin-1"),
     )
-    if not any(name.lower() == "cache-control" for name, _ in headers):
+    if not headers or not any(name.lower() == "cache-control" for name, _ in headers):
         text += b"Cache-Control: no-cache, private\r\n"
     for name, value in headers:
         text += f"{name}: {value}\r\n".encode()

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -23,6 +24,8 @@ from rota.server.http import Answer, Request, Response
 from rota.server.http_connection import Connection
 from rota.server.listener import Listener
 from rota.server.memory import Memory, Payer
+
+log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 3 * 1024 * 1024
 CONNECTIONS_MAX = MOST.remote
@@ -127,6 +130,11 @@ class HttpServer:
             sock.close()
             raise
         await self.listen(sock)
+
+    def failed(self, request: Request) -> Response:
+        """Log the present exception, and return the answer to the request that led to it."""
+        log.exception("%s %s failed", request.method, request.path)
+        return self.refusal(500, "an error on the server; its log says more")
 
     @property
     def entering(self) -> int:
