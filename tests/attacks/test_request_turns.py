@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -168,6 +169,36 @@ async def test_to_be_answered_after_the_token_has_ended_because_one_had_to_wait(
         assert await status(admin) == 200
         assert await crowd.answers() == {200, 401}
     writer.close()
+
+
+async def test_to_take_all_threads_by_lists_in_yaml(
+    bare: Server, attacker: Deployer, crowd: Crowd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        made = await attacker.ask("POST", TASKS, {**LARGE, "metadata": {"name": f"large-{number}"}})
+        assert made.status == 201
+    under_way: list[int] = []
+    most = 0
+    lock = threading.Lock()
+    encoded = media.encoded
+
+    def counted(body: bytes, type_: str) -> bytes:
+        nonlocal most
+        with lock:
+            under_way.append(1)
+            most = max(most, len(under_way))
+        try:
+            return encoded(body, type_)
+        finally:
+            with lock:
+                under_way.pop()
+
+    monkeypatch.setattr(media, "encoded", counted)
+    await crowd.send(bare, request(bare, attacker.token, "GET", TASKS, **YAML))
+    async with asyncio.timeout(SOON_SECONDS):
+        # On a slow machine some have waited for too long.
+        assert 200 in await crowd.answers() <= {200, 429}
+    assert most == 1
 
 
 def busy() -> None:
