@@ -27,7 +27,7 @@ AREAS = {
     "other tenants": "branches budgets images limits looks owners slots standing_still turns",
     "cells, hubs, clusters": "cells cluster_hubs fleets foreign_objects",
     "what is sent, and how much of it": "answers batches crowds graphs hijacked_runners lies memory nesting "
-    "outcomes pipelining quantities requests shapes sizes system template_sizes templates terminals "
+    "outcomes pipelining quantities request_turns requests shapes sizes system template_sizes templates terminals "
     "under_way watchers websockets",
     "the audit trail": "leaving trail",
 }

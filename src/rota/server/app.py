@@ -38,6 +38,7 @@ from rota.server.routing import Route, route
 from rota.server.shares import Seats, Shares
 from rota.server.shedding import Shedding
 from rota.server.signed_tokens import SignedTokens
+from rota.server.turns import Turns
 from rota.server.unread_answers import check_room, payer_of
 from rota.server.upgrade import Upgrade
 from rota.store import Event
@@ -119,6 +120,7 @@ class App:
         shedding: Shedding | None = None,
         connections: Connections = MOST,
         memory: Memory | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """`definitions` holds the CustomResourceDefinitions, `connections` are the limits of connections.
 
@@ -126,6 +128,7 @@ class App:
         """
         self._shedding = shedding or Shedding()
         self._answers = (memory or Memory()).answers
+        self._turns = turns or Turns()
         self._objects = Objects(registry, definitions, self._answers)
         self._tokens = tokens
         self._signed = signed
@@ -159,15 +162,50 @@ class App:
             return authority_of(self._authority)
         try:
             user = self._user_or_refusal(request)
-            if isinstance(user, Response):
-                return user
+        except ApiError as error:
+            return failed(error, request)
+        if isinstance(user, Response):
+            return user
+        turns = self._turns
+        if not turns.may_go(user.share_key):
+            return self._in_turn(request, user)
+        answer = turns.take(lambda: self._answered(request, user))
+        # A stream is no step of a request: it goes on for hours.
+        return answer if isinstance(answer, Response | Stream | Upgrade) else turns.steps(user.share_key, answer)
+
+    def _answered(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
+        try:
             self._audit.check()
-            where = route(path)
+            where = route(request.path)
             if where is not None:
                 return self._object(request, where, user)
             return self._other(request, user)
         except ApiError as error:
             return failed(error, request)
+
+    async def _in_turn(self, request: Request, user: User) -> Answer:
+        """Answer a request for which this turn of the loop has no time left."""
+        if crowded := self._crowded(request, user):
+            return crowded
+        give_back = self._keep(request, user)
+        try:
+            async with asyncio.timeout(SEAT_SECONDS_MAX):
+                await self._turns.wait(user.share_key)
+        except TimeoutError:
+            return refusal(429, f"the server was too busy to begin with this for {SEAT_SECONDS_MAX:.0f} seconds")
+        finally:
+            give_back()
+        # The credential may have ended meanwhile.
+        try:
+            known = self._user_or_refusal(request)
+        except ApiError as error:
+            return failed(error, request)
+        if isinstance(known, Response):
+            return known
+        answer = self._turns.take(lambda: self._answered(request, known))
+        if isinstance(answer, Response | Stream | Upgrade):
+            return answer
+        return await self._turns.steps(known.share_key, answer)
 
     def admit(self, request: Request) -> Response | None:
         """Refuse a request by its head, before its body is read, as far as the head decides."""
@@ -316,7 +354,8 @@ class App:
     async def _write(self, request: Request, where: Route, verb: str, user: User) -> Response:
         """Write, and record it in the audit trail. A write that has begun is recorded even if the client goes away."""
         has_left = asyncio.Event()
-        return await finished(self._written(request, where, verb, user, has_left), has_left.set)
+        writing = self._written(request, where, verb, user, has_left)
+        return await finished(self._turns.steps(user.share_key, writing), has_left.set)
 
     async def _written(
         self, request: Request, where: Route, verb: str, user: User, has_left: asyncio.Event
@@ -447,7 +486,7 @@ class App:
 
         The instance may belong to another holder by then, so the request must not go on there.
         """
-        working, has_ended = asyncio.ensure_future(answer), False
+        working, has_ended = asyncio.ensure_future(self._turns.steps(user.share_key, answer)), False
 
         def end() -> None:
             nonlocal has_ended

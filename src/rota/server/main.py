@@ -67,6 +67,7 @@ from rota.server.signed_tokens import SignedTokens
 from rota.server.sockets import authority_of, bind, twins
 from rota.server.stopping import HAND_OVER
 from rota.server.tables import Tables
+from rota.server.turns import Turns
 from rota.store import SqliteStore, read_key
 
 log = logging.getLogger(__name__)
@@ -189,7 +190,7 @@ async def run(
     )
     hosts = names_of(host)
     room = descriptors.shared_out(descriptors.raise_limit())
-    memory = Memory()
+    memory, turns = Memory(), Turns()
     http = HttpServer(
         lambda request: app(request),
         refusal,
@@ -217,6 +218,7 @@ async def run(
         shedding=shedding,
         connections=room,
         memory=memory,
+        turns=turns,
     )
     calling = _calling(lambda: controllers, tokens)
     edge = Edge(
@@ -226,6 +228,7 @@ async def run(
         room.edge,
         hosts | {name.lower() for name in edge_hosts},
         shedding,
+        turns,
     )
     edge_http = HttpServer(
         edge,

@@ -17,11 +17,13 @@ from rota.registry.selectors import Selection
 from rota.server import forms, media, parameters
 from rota.server.auth import visible_selector
 from rota.server.compression import gzipped
+from rota.server.finishing import finished
 from rota.server.http import Request, Response, Stream
 from rota.server.media import Shape, Wanted
 from rota.server.memory import Answers, Payer
 from rota.server.negotiation import JSON, PROTOBUF
 from rota.server.routing import Route
+from rota.server.shares import Seats
 from rota.server.unread_answers import check_room, payer_of
 
 WARNINGS_MAX = 20
@@ -85,6 +87,10 @@ def check_possible(request: Request, where: Route, verb: str) -> None:
     raise ApiError(405, METHOD, f"{NOT_ALLOWED}{why}")
 
 
+CONVERTING_WAIT_SECONDS_MAX = 20.0
+"""Time that a list waits for its turn to be made into YAML or protobuf."""
+
+
 class WriteResult(NamedTuple):
     """The result of a write: the answer, and the fields of its line in the audit trail."""
 
@@ -102,6 +108,7 @@ class Objects:
         self._registry = registry
         self._definitions = definitions
         self._answers = answers
+        self._converting = Seats(1, 0, CONVERTING_WAIT_SECONDS_MAX)
 
     def is_there(self, where: Route) -> bool:
         return self._registry.store.head(where.kind.key(where.namespace, where.name)) is not None
@@ -126,13 +133,13 @@ class Objects:
         listing = await self._reading(where).list(where.kind, where.namespace, options)
         size = sum(map(len, listing.items))
         if size < COUNTED_BYTES_MIN:
-            return await _sent_list(where, listing, wanted, request)
+            return await self._sent_list(where, listing, wanted, request)
         check_room(self._answers, request.user, size)
         key = payer_of(request.user).key
         # Counted until it is written; the connection then counts it again.
         self._answers.take(key, size)
         try:
-            return await _sent_list(where, listing, wanted, request)
+            return await self._sent_list(where, listing, wanted, request)
         finally:
             self._answers.give_back(key, size)
 
@@ -244,8 +251,25 @@ class Objects:
             deleted=lambda name, revision: deleted(name, revision, options.dry_run),
             is_over=is_over,
         )
-        response = await _sent_list(where, listing, wanted, request)
+        response = await self._sent_list(where, listing, wanted, request)
         return WriteResult(response, self._registry.store.revision, [], options.dry_run)
+
+    async def _sent_list(self, where: Route, listing: Listing, wanted: Wanted, request: Request) -> Response:
+        body = await forms.whole_list(where, listing, wanted)
+        if wanted.media_type == JSON:
+            return await gzipped(Response(200, body), request)
+        # One at a time: each takes seconds of a thread, which others need, too.
+        await self._converting.enter(payer_of(request.user).key)
+        try:
+            # A thread cannot be cancelled: the seat is kept until it is done.
+            packed = await finished(_converted(body, wanted.media_type))
+        finally:
+            self._converting.leave()
+        return Response(200, packed, wanted.media_type)
+
+
+async def _converted(body: bytes, media_type: str) -> bytes:
+    return await asyncio.get_running_loop().run_in_executor(None, media.encoded, body, media_type)
 
 
 def _in_sight(request: Request, where: Route, options: Listed) -> Listed:
@@ -278,14 +302,6 @@ def _answered(where: Route, answer: Answer, wanted: Wanted, code: int) -> Respon
 
 def _sent(code: int, body: bytes, wanted: Wanted, headers: tuple[tuple[str, str], ...] = ()) -> Response:
     return Response(code, media.encoded(body, wanted.media_type), wanted.media_type, headers)
-
-
-async def _sent_list(where: Route, listing: Listing, wanted: Wanted, request: Request) -> Response:
-    body = await forms.whole_list(where, listing, wanted)
-    if wanted.media_type != JSON:
-        packed = await asyncio.get_running_loop().run_in_executor(None, media.encoded, body, wanted.media_type)
-        return Response(200, packed, wanted.media_type)
-    return await gzipped(Response(200, body), request)
 
 
 def warned(warnings: Sequence[str]) -> tuple[tuple[str, str], ...]:
