@@ -14,7 +14,7 @@ import pytest
 
 from rota.registry.decider import Decider
 from rota.server import media, reviews
-from rota.server.turns import Turns
+from rota.server.loop_budget import LoopBudget
 from tests.attacks.conftest import TENANT, Deployer, deployer
 from tests.server.conftest import Server
 from tests.until import until_async
@@ -208,7 +208,7 @@ def busy() -> None:
 
 
 async def test_work_in_turns_ends_as_it_would_without_them() -> None:
-    turns = Turns()
+    budget = LoopBudget()
 
     async def work(number: int) -> int:
         busy()
@@ -224,14 +224,14 @@ async def test_work_in_turns_ends_as_it_would_without_them() -> None:
         return number
 
     async with asyncio.timeout(SOON_SECONDS):
-        found = await asyncio.gather(*(turns.steps(str(i % 4), work(i)) for i in range(12)), return_exceptions=True)
+        found = await asyncio.gather(*(budget.steps(str(i % 4), work(i)) for i in range(12)), return_exceptions=True)
     assert [one for one in found if isinstance(one, int)] == [i for i in range(12) if i % 3]
     assert [str(one) for one in found if isinstance(one, ValueError)] == ["0", "3", "6", "9"]
-    assert turns.waiting == 0
+    assert budget.waiting == 0
 
 
 async def test_who_is_gone_while_waiting_for_a_turn_leaves_nothing() -> None:
-    turns, begun, ended = Turns(), [], []
+    budget, begun, ended = LoopBudget(), [], []
 
     async def work(number: int) -> None:
         begun.append(number)
@@ -242,14 +242,14 @@ async def test_who_is_gone_while_waiting_for_a_turn_leaves_nothing() -> None:
         finally:
             ended.append(number)
 
-    tasks = [asyncio.create_task(turns.steps("a", work(i))) for i in range(20)]
+    tasks = [asyncio.create_task(budget.steps("a", work(i))) for i in range(20)]
     await until_async(lambda: len(begun) >= 3)
     for task in tasks[1::2]:
         task.cancel()
     async with asyncio.timeout(SOON_SECONDS):
         found = await asyncio.gather(*tasks, return_exceptions=True)
         # A step can be taken afterwards.
-        await turns.steps("b", work(20))
+        await budget.steps("b", work(20))
     assert sum(one is None for one in found) >= 10
     assert sorted(begun) == sorted(ended) and {20, *range(0, 20, 2)} <= set(begun)
-    assert turns.waiting == 0
+    assert budget.waiting == 0

@@ -31,6 +31,7 @@ from rota.server.http import (
     Response,
     Stream,
 )
+from rota.server.loop_budget import LoopBudget
 from rota.server.memory import Memory, Payer
 from rota.server.negotiation import JSON, Negotiated
 from rota.server.objects import METHOD, NOT_ALLOWED, NOT_FOUND, Objects, WriteResult, check_possible, verb_of, warned
@@ -38,7 +39,6 @@ from rota.server.routing import Route, route
 from rota.server.shares import Seats, Shares
 from rota.server.shedding import Shedding
 from rota.server.signed_tokens import SignedTokens
-from rota.server.turns import Turns
 from rota.server.unread_answers import check_room, payer_of
 from rota.server.upgrade import Upgrade
 from rota.store import Event
@@ -120,7 +120,7 @@ class App:
         shedding: Shedding | None = None,
         connections: Connections = MOST,
         memory: Memory | None = None,
-        turns: Turns | None = None,
+        loop_budget: LoopBudget | None = None,
     ) -> None:
         """`definitions` holds the CustomResourceDefinitions, `connections` are the limits of connections.
 
@@ -128,7 +128,7 @@ class App:
         """
         self._shedding = shedding or Shedding()
         self._answers = (memory or Memory()).answers
-        self._turns = turns or Turns()
+        self._loop_budget = loop_budget or LoopBudget()
         self._objects = Objects(registry, definitions, self._answers)
         self._tokens = tokens
         self._signed = signed
@@ -166,12 +166,12 @@ class App:
             return failed(error, request)
         if isinstance(user, Response):
             return user
-        turns = self._turns
-        if not turns.may_go(user.share_key):
+        loop_budget = self._loop_budget
+        if not loop_budget.may_go(user.share_key):
             return self._in_turn(request, user)
-        answer = turns.take(lambda: self._answered(request, user))
+        answer = loop_budget.take(lambda: self._answered(request, user))
         # A stream is no step of a request: it goes on for hours.
-        return answer if isinstance(answer, Response | Stream | Upgrade) else turns.steps(user.share_key, answer)
+        return answer if isinstance(answer, Response | Stream | Upgrade) else loop_budget.steps(user.share_key, answer)
 
     def _answered(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         try:
@@ -190,7 +190,7 @@ class App:
         give_back = self._keep(request, user)
         try:
             async with asyncio.timeout(SEAT_SECONDS_MAX):
-                await self._turns.wait(user.share_key)
+                await self._loop_budget.wait(user.share_key)
         except TimeoutError:
             return refusal(429, f"the server was too busy to begin with this for {SEAT_SECONDS_MAX:.0f} seconds")
         finally:
@@ -202,10 +202,10 @@ class App:
             return failed(error, request)
         if isinstance(known, Response):
             return known
-        answer = self._turns.take(lambda: self._answered(request, known))
+        answer = self._loop_budget.take(lambda: self._answered(request, known))
         if isinstance(answer, Response | Stream | Upgrade):
             return answer
-        return await self._turns.steps(known.share_key, answer)
+        return await self._loop_budget.steps(known.share_key, answer)
 
     def admit(self, request: Request) -> Response | None:
         """Refuse a request by its head, before its body is read, as far as the head decides."""
@@ -355,7 +355,7 @@ class App:
         """Write, and record it in the audit trail. A write that has begun is recorded even if the client goes away."""
         has_left = asyncio.Event()
         writing = self._written(request, where, verb, user, has_left)
-        return await finished(self._turns.steps(user.share_key, writing), has_left.set)
+        return await finished(self._loop_budget.steps(user.share_key, writing), has_left.set)
 
     async def _written(
         self, request: Request, where: Route, verb: str, user: User, has_left: asyncio.Event
@@ -486,7 +486,7 @@ class App:
 
         The instance may belong to another holder by then, so the request must not go on there.
         """
-        working, has_ended = asyncio.ensure_future(self._turns.steps(user.share_key, answer)), False
+        working, has_ended = asyncio.ensure_future(self._loop_budget.steps(user.share_key, answer)), False
 
         def end() -> None:
             nonlocal has_ended

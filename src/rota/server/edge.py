@@ -26,10 +26,10 @@ from rota.server.audit import NOBODY, RETRY_SECONDS, Audit
 from rota.server.auth import User
 from rota.server.calls import OWN, CallHandler
 from rota.server.http import Answer, Request, Response
+from rota.server.loop_budget import LoopBudget
 from rota.server.shares import Shares
 from rota.server.shedding import RETRY_SECONDS as SHED_SECONDS
 from rota.server.shedding import Shedding
-from rota.server.turns import Turns
 
 DEFAULT_EDGE_PORT = 7480
 EDGE_CONNECTIONS_RESERVED = 32
@@ -49,7 +49,7 @@ ROUTE_BUCKETS = 1024
 """Buckets in which routes are counted, whether they exist or not. Two routes may share one."""
 NOT_SERVED_SECONDS = 1
 OF_NAMESPACE = "edge/"
-"""The prefix of a namespace among the keys of turns, which are otherwise credentials."""
+"""The prefix of a namespace among the keys of the loop budget, which are otherwise credentials."""
 
 CODES = {
     "Unsigned": 401,
@@ -77,12 +77,12 @@ class Edge:
         connections_max: int = MOST.edge,
         hosts: Set[str] = frozenset(LOOPBACK),
         shedding: Shedding | None = None,
-        turns: Turns | None = None,
+        loop_budget: LoopBudget | None = None,
     ) -> None:
         """`hosts` are the names by which the edge is reached, also through a proxy."""
         self._hosts = hosts
         self._shedding = shedding or Shedding()
-        self._turns = turns or Turns()
+        self._loop_budget = loop_budget or LoopBudget()
         self._spawning = spawning
         self._audit = audit
         self._calling = calling
@@ -188,7 +188,7 @@ class Edge:
             return refusal(429, "calls are asked about too often", _retry(pause))
         if not is_keyed and (wrong := self._led_here(request)):
             return wrong
-        return self._turns.steps(f"{OF_NAMESPACE}{namespace}", self._followed(calling, request, namespace, name))
+        return self._loop_budget.steps(f"{OF_NAMESPACE}{namespace}", self._followed(calling, request, namespace, name))
 
     async def _followed(self, calling: CallHandler, request: Request, namespace: str, name: str) -> Answer:
         answer = await calling.follow(request, namespace, name)
@@ -224,7 +224,7 @@ class Edge:
             return refusal(429, message, _retry(NOT_SERVED_SECONDS))
         self._shares.take(namespace)
         try:
-            return await self._turns.steps(f"{OF_NAMESPACE}{namespace}", answer)
+            return await self._loop_budget.steps(f"{OF_NAMESPACE}{namespace}", answer)
         finally:
             self._shares.give_back(namespace)
 

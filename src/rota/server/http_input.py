@@ -1,4 +1,4 @@
-"""What one client sends: parsed in small pieces by turns, counted, and put into the queue of its requests."""
+"""The input of one client: parsed in small pieces by turns, counted, and put into the queue of its requests."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Input:
         self._unparsed = b""  # nothing more is read meanwhile
         self._unparsed_held = Held(server.memory.bodies, stranger)
         self.after: bytes | None = None
-        """What came after a request to upgrade."""
+        """The bytes that came after a request to upgrade."""
 
     @property
     def refused(self) -> tuple[int, str] | None:

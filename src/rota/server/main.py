@@ -60,6 +60,7 @@ from rota.server.gateway import Gateway, streams_body
 from rota.server.gateway_server import server_gateway
 from rota.server.home import Home
 from rota.server.http_server import HttpServer
+from rota.server.loop_budget import LoopBudget
 from rota.server.membership import Member, linking
 from rota.server.memory import Memory
 from rota.server.shedding import Shedding
@@ -67,7 +68,6 @@ from rota.server.signed_tokens import SignedTokens
 from rota.server.sockets import authority_of, bind, twins
 from rota.server.stopping import HAND_OVER
 from rota.server.tables import Tables
-from rota.server.turns import Turns
 from rota.store import SqliteStore, read_key
 
 log = logging.getLogger(__name__)
@@ -190,7 +190,7 @@ async def run(
     )
     hosts = names_of(host)
     room = descriptors.shared_out(descriptors.raise_limit())
-    memory, turns = Memory(), Turns()
+    memory, loop_budget = Memory(), LoopBudget()
     http = HttpServer(
         lambda request: app(request),
         refusal,
@@ -218,7 +218,7 @@ async def run(
         shedding=shedding,
         connections=room,
         memory=memory,
-        turns=turns,
+        loop_budget=loop_budget,
     )
     calling = _calling(lambda: controllers, tokens)
     edge = Edge(
@@ -228,7 +228,7 @@ async def run(
         room.edge,
         hosts | {name.lower() for name in edge_hosts},
         shedding,
-        turns,
+        loop_budget,
     )
     edge_http = HttpServer(
         edge,

@@ -1,4 +1,4 @@
-"""Turns of requests, so that no credential keeps the server's event loop busy by many requests at once.
+"""A budget of time for requests in one turn of the event loop, so that many at once do not stop everything else.
 
 Requests that arrive together are begun in the same turn of the loop, and answers that wait for the same commit go on in
 the same one. Each alone takes little time; hundreds of them would keep everything else waiting for their sum. So the
@@ -20,7 +20,7 @@ TURN_SECONDS_MAX = 0.005
 GRANTS_MAX = 4
 """Waiting steps that go on in a turn, if those before them took little time."""
 LONG_TURNS = 4
-"""How many times as long as it should take a turn may take without a pause after it."""
+"""Multiple of TURN_SECONDS_MAX above which a turn is followed by a pause of the waiting requests."""
 PAUSE_PART = 0.125
 PAUSE_SECONDS_MAX = 0.05
 """Time without waiting requests after a turn that took too long, as a part of that turn: handshakes, for instance,
@@ -29,7 +29,7 @@ take several turns."""
 T = TypeVar("T")
 
 
-class Turns:
+class LoopBudget:
     """Counts the time of requests, and queues further ones fairly. A key stands for a credential or a tenant."""
 
     def __init__(self, turn_seconds_max: float = TURN_SECONDS_MAX) -> None:
