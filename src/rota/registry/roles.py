@@ -66,7 +66,7 @@ def check(kind: Kind, new: dict[str, Any], held: Rules) -> None:
     rules = [_once(rule) for rule in msgspec.convert(new.get("rules") or [], list[PolicyRule])]
     count = sum(len(rule.verbs) * len(rule.api_groups) * len(rule.resources) for rule in rules)
     if count > COMPARED_MAX:
-        message = f"{count} permissions are more than are compared with one's own, which is {COMPARED_MAX}: use `*`"
+        message = f"its rules have {count} permissions, and at most {COMPARED_MAX} are compared with your own: use `*`"
         raise errors.forbidden(kind, name, message)
     for i, rule in enumerate(rules):
         for lacking in _lacking(rule, held):

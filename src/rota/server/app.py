@@ -160,18 +160,25 @@ class App:
             return self._health(request) or refusal(404, NOT_FOUND)
         if path == AUTHORITY and request.method == "GET":
             return authority_of(self._authority)
-        try:
-            user = self._user_or_refusal(request)
-        except ApiError as error:
-            return failed(error, request)
+        user = self._authenticated(request)
         if isinstance(user, Response):
             return user
-        loop_budget = self._loop_budget
-        if not loop_budget.may_go(user.share_key):
-            return self._in_turn(request, user)
-        answer = loop_budget.take(lambda: self._answered(request, user))
+        return self._begun(request, user) if self._loop_budget.may_go(user.share_key) else self._in_turn(request, user)
+
+    def _authenticated(self, request: Request) -> User | Response:
+        """Return the user of a request, or the refusal of its credential."""
+        try:
+            return self._user_or_refusal(request)
+        except ApiError as error:
+            return failed(error, request)
+
+    def _begun(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
+        """Begin a request now. Its further steps stay within the budget of the event loop."""
+        answer = self._loop_budget.take(lambda: self._answered(request, user))
         # A stream is no step of a request: it goes on for hours.
-        return answer if isinstance(answer, Response | Stream | Upgrade) else loop_budget.steps(user.share_key, answer)
+        if isinstance(answer, Response | Stream | Upgrade):
+            return answer
+        return self._loop_budget.steps(user.share_key, answer)
 
     def _answered(self, request: Request, user: User) -> Answer | Awaitable[Answer]:
         try:
@@ -196,16 +203,11 @@ class App:
         finally:
             give_back()
         # The credential may have ended meanwhile.
-        try:
-            known = self._user_or_refusal(request)
-        except ApiError as error:
-            return failed(error, request)
+        known = self._authenticated(request)
         if isinstance(known, Response):
             return known
-        answer = self._loop_budget.take(lambda: self._answered(request, known))
-        if isinstance(answer, Response | Stream | Upgrade):
-            return answer
-        return await self._loop_budget.steps(known.share_key, answer)
+        answer = self._begun(request, known)
+        return answer if isinstance(answer, Response | Stream | Upgrade) else await answer
 
     def admit(self, request: Request) -> Response | None:
         """Refuse a request by its head, before its body is read, as far as the head decides."""

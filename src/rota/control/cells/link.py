@@ -158,9 +158,10 @@ class Link:
                     is_refused = bool(reports) and _is_refused(error)
                     if not is_refused:
                         await self._write_status(False, *_reason(error))
-                    is_own = was_answered or not _is_forbidden(error)
+                    # A 403 may be about the token. Right after an answered report it is about this one.
+                    is_about_report = was_answered or not _is_forbidden(error)
                     was_answered = False
-                    if is_refused and is_own and len(reports) == 1:
+                    if is_refused and is_about_report and len(reports) == 1:
                         # Dropped: a refused deployment must not hold up the others.
                         log.warning(
                             "the hub refuses the report of %s/%s: %s", reports[0].namespace, reports[0].name, error

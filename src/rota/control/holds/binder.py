@@ -79,7 +79,7 @@ class Binder:
         try:
             written = await finish(await self._writes.write(handover))
         except BaseException:
-            # News of it was passed over meanwhile: that its claim is over, say.
+            # Its watch events were ignored meanwhile, for example that its claim is over.
             self._not_changed_hands(member.subject.uid)
             raise
         self._changed_hands(member, written)
